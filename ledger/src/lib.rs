@@ -1,1 +1,22 @@
-//! To be written.
+//! All evidence of an agent's step, pure; durable events, history, and the contracts of a store.
+
+mod ports;
+
+mod event;
+
+mod record;
+
+mod inbox;
+
+mod settlement;
+
+mod key;
+
+pub mod store;
+
+pub use event::*;
+pub use inbox::*;
+pub use key::{arguments_hash, effect_key};
+pub use ports::{BatchId, Clock, ExecutionId, Ids, InputId, Seq, Timestamp, WorkerId};
+pub use record::{DecodeError, EncodeError, NewRow, Recorded};
+pub use settlement::{InfraCause, Settlement};

@@ -1,1 +1,3 @@
-//! To be written.
+//! Scripted providers and tools, faults, crash points, scenarios and conformance suites for agents.
+
+pub mod conformance;
