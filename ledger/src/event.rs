@@ -647,10 +647,9 @@ impl Event {
             | Self::ToolFailed(ToolFailed { message, call, .. })
             | Self::ToolUnknown(ToolUnknown { message, call, .. })
             | Self::InteractionRequested(InteractionRequested { message, call, .. })
-            | Self::InteractionAnswered(InteractionAnswered { message, call, .. }) => Some(CallKey {
-                step: *message,
-                ordinal: *call,
-            }),
+            | Self::InteractionAnswered(InteractionAnswered { message, call, .. }) => {
+                Some(CallKey { step: *message, ordinal: *call })
+            }
             _ => None,
         }
     }
@@ -669,10 +668,7 @@ pub struct StepError {
 impl StepError {
     /// A failure of a class.
     pub fn new(class: FailureClass, message: impl Into<String>) -> Self {
-        Self {
-            class,
-            message: message.into(),
-        }
+        Self { class, message: message.into() }
     }
 }
 

@@ -25,13 +25,7 @@ pub struct NewInput {
 impl NewInput {
     /// An input without a key that wakes the session.
     pub fn new(id: InputId, at: Timestamp, kind: NewInputKind) -> Self {
-        Self {
-            id,
-            key: None,
-            at,
-            wake: Wake::Now,
-            kind,
-        }
+        Self { id, key: None, at, wake: Wake::Now, kind }
     }
 
     /// The same input under a key.
@@ -97,13 +91,7 @@ pub struct InboxItem {
 impl InboxItem {
     /// An input at its place.
     pub fn new(input: NewInput, arrival: Arrival) -> Self {
-        Self {
-            id: input.id,
-            arrival,
-            key: input.key,
-            at: input.at,
-            input: input.kind,
-        }
+        Self { id: input.id, arrival, key: input.key, at: input.at, input: input.kind }
     }
 }
 
@@ -174,10 +162,7 @@ pub struct Notice {
 impl Notice {
     /// A notice for a delivery.
     pub fn new(text: impl Into<String>, delivery: Delivery) -> Self {
-        Self {
-            text: text.into(),
-            delivery,
-        }
+        Self { text: text.into(), delivery }
     }
 }
 
@@ -196,18 +181,12 @@ pub struct Switch {
 impl Switch {
     /// A switch to another model.
     pub fn model(model: ModelRef) -> Self {
-        Self {
-            agent: None,
-            model: Some(model),
-        }
+        Self { agent: None, model: Some(model) }
     }
 
     /// A switch to another agent.
     pub fn agent(agent: impl Into<String>) -> Self {
-        Self {
-            agent: Some(agent.into()),
-            model: None,
-        }
+        Self { agent: Some(agent.into()), model: None }
     }
 }
 
@@ -250,13 +229,7 @@ pub struct Answer {
 impl Answer {
     /// An answer to a call, bound to its effect key and arguments.
     pub fn new(call: CallKey, effect_key: EffectKey, arguments_hash: String, answer: AnswerKind) -> Self {
-        Self {
-            call,
-            effect_key,
-            arguments_hash,
-            answer,
-            text: None,
-        }
+        Self { call, effect_key, arguments_hash, answer, text: None }
     }
 
     /// The same answer with a text.

@@ -12,11 +12,27 @@ mod settlement;
 
 mod key;
 
+mod step;
+
+pub mod violation;
+
+mod words;
+
+pub mod history;
+
+mod fold;
+
+mod lower;
+
 pub mod store;
 
 pub use event::*;
+pub use fold::*;
+pub use history::History;
 pub use inbox::*;
 pub use key::{arguments_hash, effect_key};
+pub use lower::{Lowering, estimate_tokens};
 pub use ports::{BatchId, Clock, ExecutionId, Ids, InputId, Seq, Timestamp, WorkerId};
 pub use record::{DecodeError, EncodeError, NewRow, Recorded};
 pub use settlement::{InfraCause, Settlement};
+pub use step::*;

@@ -25,10 +25,7 @@ impl Timestamp {
     /// The moment this long after; it never wraps.
     #[must_use]
     pub fn plus(self, span: Duration) -> Self {
-        Self(
-            self.0
-                .saturating_add(i64::try_from(span.as_millis()).unwrap_or(i64::MAX)),
-        )
+        Self(self.0.saturating_add(i64::try_from(span.as_millis()).unwrap_or(i64::MAX)))
     }
 
     /// The time from an earlier moment to this one; zero if it is not earlier.

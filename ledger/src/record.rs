@@ -25,38 +25,19 @@ pub struct NewRow {
 impl NewRow {
     /// Encodes an event.
     pub fn encode(event: &Event, at: Timestamp) -> Result<Self, EncodeError> {
-        let body = event.encode().map_err(|error| EncodeError {
-            kind: event.kind().to_owned(),
-            error: error.to_string(),
-        })?;
-        Ok(Self {
-            at,
-            kind: event.kind().to_owned(),
-            version: event.version(),
-            body,
-        })
+        let body =
+            event.encode().map_err(|error| EncodeError { kind: event.kind().to_owned(), error: error.to_string() })?;
+        Ok(Self { at, kind: event.kind().to_owned(), version: event.version(), body })
     }
 
     /// A row as it was kept elsewhere; `body` must be a JSON object.
     pub fn from_parts(at: Timestamp, kind: String, version: u16, body: String) -> Self {
-        Self {
-            at,
-            kind,
-            version,
-            body,
-        }
+        Self { at, kind, version, body }
     }
 
     /// The row at its place in a session's log.
     pub fn placed(self, session: SessionId, seq: Seq) -> Recorded {
-        Recorded {
-            session,
-            seq,
-            at: self.at,
-            kind: self.kind,
-            version: self.version,
-            body: self.body,
-        }
+        Recorded { session, seq, at: self.at, kind: self.kind, version: self.version, body: self.body }
     }
 }
 
@@ -83,14 +64,7 @@ pub struct Recorded {
 impl Recorded {
     /// A row as a store has kept it.
     pub fn new(session: SessionId, seq: Seq, at: Timestamp, kind: String, version: u16, body: String) -> Self {
-        Self {
-            session,
-            seq,
-            at,
-            kind,
-            version,
-            body,
-        }
+        Self { session, seq, at, kind, version, body }
     }
 
     /// The event, brought up to this version's schema.
@@ -98,16 +72,9 @@ impl Recorded {
     /// A kind or a version that is not known gives [`Event::Unknown`].
     /// *Fails* where the fields of a known kind do not read: the log is corrupt there.
     pub fn event(&self) -> Result<Event, DecodeError> {
-        let corrupt = |why: String| DecodeError {
-            session: self.session.clone(),
-            seq: self.seq,
-            kind: self.kind.clone(),
-            why,
-        };
-        let known = Event::KINDS
-            .iter()
-            .find(|(kind, _)| *kind == self.kind)
-            .map(|(_, version)| *version);
+        let corrupt =
+            |why: String| DecodeError { session: self.session.clone(), seq: self.seq, kind: self.kind.clone(), why };
+        let known = Event::KINDS.iter().find(|(kind, _)| *kind == self.kind).map(|(_, version)| *version);
         let decoded = match known {
             Some(version) if version == self.version => Event::decode(&self.kind, &self.body),
             Some(version) if version > self.version => {
@@ -136,11 +103,7 @@ impl Recorded {
             kind: self.kind.clone(),
             why: why.to_owned(),
         };
-        let fields = self
-            .body
-            .trim()
-            .strip_prefix('{')
-            .and_then(|rest| rest.strip_suffix('}'));
+        let fields = self.body.trim().strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
         let fields = fields.ok_or_else(|| corrupt("its fields are no JSON object"))?.trim();
         let comma = if fields.is_empty() { "" } else { "," };
         Ok(format!(
@@ -159,30 +122,15 @@ impl Recorded {
     pub fn from_json(line: &str) -> Result<Self, String> {
         let mut fields: serde_json::Map<String, Value> =
             serde_json::from_str(line).map_err(|error| format!("not a JSON object: {error}"))?;
-        let mut take = |name: &str| {
-            fields
-                .remove(name)
-                .ok_or_else(|| format!("the field `{name}` is missing"))
-        };
-        let (session, seq, time, version, kind) = (
-            take("session")?,
-            take("seq")?,
-            take("time")?,
-            take("version")?,
-            take("type")?,
-        );
+        let mut take = |name: &str| fields.remove(name).ok_or_else(|| format!("the field `{name}` is missing"));
+        let (session, seq, time, version, kind) =
+            (take("session")?, take("seq")?, take("time")?, take("version")?, take("type")?);
         let wrong = |name: &str| format!("the field `{name}` is not what it must be");
         Ok(Self {
-            session: session
-                .as_str()
-                .and_then(|id| SessionId::new(id).ok())
-                .ok_or_else(|| wrong("session"))?,
+            session: session.as_str().and_then(|id| SessionId::new(id).ok()).ok_or_else(|| wrong("session"))?,
             seq: Seq::new(seq.as_u64().ok_or_else(|| wrong("seq"))?),
             at: Timestamp::from_millis(time.as_i64().ok_or_else(|| wrong("time"))?),
-            version: version
-                .as_u64()
-                .and_then(|v| u16::try_from(v).ok())
-                .ok_or_else(|| wrong("version"))?,
+            version: version.as_u64().and_then(|v| u16::try_from(v).ok()).ok_or_else(|| wrong("version"))?,
             kind: kind.as_str().ok_or_else(|| wrong("type"))?.to_owned(),
             body: Value::Object(fields).to_string(),
         })
@@ -245,16 +193,8 @@ pub struct DecodeError {
 
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            session,
-            seq,
-            kind,
-            why,
-        } = self;
-        write!(
-            f,
-            "event {seq} of session `{session}` is corrupt: as a `{kind}` it does not read: {why}"
-        )
+        let Self { session, seq, kind, why } = self;
+        write!(f, "event {seq} of session `{session}` is corrupt: as a `{kind}` it does not read: {why}")
     }
 }
 
@@ -267,22 +207,11 @@ mod tests {
     #[test]
     fn old_versions_are_brought_up_step_by_step() {
         let steps = [
-            Upcast {
-                kind: "a",
-                from: 1,
-                up: |fields| drop(fields.insert("two".into(), 2.into())),
-            },
-            Upcast {
-                kind: "a",
-                from: 2,
-                up: |fields| drop(fields.remove("one")),
-            },
+            Upcast { kind: "a", from: 1, up: |fields| drop(fields.insert("two".into(), 2.into())) },
+            Upcast { kind: "a", from: 2, up: |fields| drop(fields.remove("one")) },
         ];
         assert_eq!(upcast(&steps, "a", 1, 3, r#"{"one":1}"#), Ok(r#"{"two":2}"#.to_owned()));
-        assert_eq!(
-            upcast(&steps, "a", 2, 3, r#"{"one":1,"x":0}"#),
-            Ok(r#"{"x":0}"#.to_owned())
-        );
+        assert_eq!(upcast(&steps, "a", 2, 3, r#"{"one":1,"x":0}"#), Ok(r#"{"x":0}"#.to_owned()));
         let missing = upcast(&steps, "b", 1, 2, "{}");
         assert_eq!(missing, Err("there is no way up from version 1".to_owned()));
     }

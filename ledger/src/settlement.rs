@@ -39,12 +39,7 @@ impl Settlement {
 
     /// Whether a person closed a question unanswered.
     pub fn question_dismissed(&self) -> bool {
-        matches!(
-            self,
-            Self::Interrupted {
-                question_dismissed: true
-            }
-        )
+        matches!(self, Self::Interrupted { question_dismissed: true })
     }
 }
 
@@ -59,8 +54,6 @@ pub struct InfraCause {
 impl InfraCause {
     /// A breakdown in words.
     pub fn new(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-        }
+        Self { message: message.into() }
     }
 }

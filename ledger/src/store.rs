@@ -170,12 +170,7 @@ pub struct Batch {
 impl Batch {
     /// A batch of events that takes no input and changes no state.
     pub fn new(id: BatchId, rows: Vec<NewRow>) -> Self {
-        Self {
-            id,
-            rows,
-            taken: Vec::new(),
-            state: None,
-        }
+        Self { id, rows, taken: Vec::new(), state: None }
     }
 }
 
@@ -301,10 +296,7 @@ pub struct StoreError {
 impl StoreError {
     /// A failure of a kind.
     pub fn new(kind: StoreErrorKind, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-        }
+        Self { kind, message: message.into() }
     }
 
     /// There is no such session.
@@ -503,10 +495,7 @@ pub struct Query {
 impl Query {
     /// All sessions, up to a limit.
     pub fn all(limit: usize) -> Self {
-        Self {
-            limit,
-            ..Self::default()
-        }
+        Self { limit, ..Self::default() }
     }
 }
 

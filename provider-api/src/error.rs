@@ -31,13 +31,7 @@ impl ProviderError {
         if message.trim().is_empty() {
             message = class.describe().to_owned();
         }
-        Self {
-            class,
-            message,
-            status: None,
-            code: None,
-            retry: RetryHint::default(),
-        }
+        Self { class, message, status: None, code: None, retry: RetryHint::default() }
     }
 
     /// The same failure with an HTTP status.
@@ -57,9 +51,7 @@ impl ProviderError {
     /// The same failure with the time the provider asks to wait.
     #[must_use]
     pub fn retry_after(mut self, after: impl Into<Option<Duration>>) -> Self {
-        self.retry.after_ms = after
-            .into()
-            .map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
+        self.retry.after_ms = after.into().map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
         self
     }
 

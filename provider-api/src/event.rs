@@ -14,10 +14,7 @@ use crate::{ProviderError, Usage};
 /// The enum is exhaustive on purpose: a wildcard arm where events are admitted would drop evidence.
 /// Its payloads are `#[non_exhaustive]`: they are made with the constructors here.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "a wildcard arm in the ledger would drop evidence"
-)]
+#[expect(clippy::exhaustive_enums, reason = "a wildcard arm in the ledger would drop evidence")]
 pub enum ProviderEvent {
     /// The provider has begun to answer; optional, changes nothing by itself.
     StepStart,
@@ -76,10 +73,7 @@ pub struct ResponseInfo {
 impl ResponseInfo {
     /// What the provider says: both may be missing.
     pub fn new(response_id: Option<String>, served_model: Option<String>) -> Self {
-        Self {
-            response_id,
-            served_model,
-        }
+        Self { response_id, served_model }
     }
 }
 
@@ -231,11 +225,7 @@ pub struct Annotation {
 impl Annotation {
     /// A note of a kind, to a block or to the whole answer.
     pub fn new(index: Option<u32>, kind: impl Into<String>, data: Value) -> Self {
-        Self {
-            index,
-            kind: kind.into(),
-            data,
-        }
+        Self { index, kind: kind.into(), data }
     }
 }
 
@@ -259,12 +249,7 @@ pub struct Finish {
 impl Finish {
     /// A finish with a reason and nothing else.
     pub fn new(reason: FinishReason) -> Self {
-        Self {
-            reason,
-            raw: None,
-            usage: None,
-            state: None,
-        }
+        Self { reason, raw: None, usage: None, state: None }
     }
 
     /// The same finish with the provider's own word.
@@ -292,10 +277,7 @@ impl Finish {
 /// Why a provider stopped, normalised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "settlement must decide on every reason; what is not known is `Unknown`"
-)]
+#[expect(clippy::exhaustive_enums, reason = "settlement must decide on every reason; what is not known is `Unknown`")]
 pub enum FinishReason {
     /// The answer is complete.
     Stop,
@@ -337,20 +319,12 @@ impl ProviderEvent {
 
     /// A piece of text.
     pub fn text_delta(index: u32, text: impl Into<String>) -> Self {
-        Self::TextDelta(BlockDelta {
-            index,
-            text: text.into(),
-            state: None,
-        })
+        Self::TextDelta(BlockDelta { index, text: text.into(), state: None })
     }
 
     /// A block of text closes.
     pub fn text_end(index: u32) -> Self {
-        Self::TextEnd(BlockEnd {
-            index,
-            text: None,
-            state: None,
-        })
+        Self::TextEnd(BlockEnd { index, text: None, state: None })
     }
 
     /// A block of reasoning opens.
@@ -360,39 +334,22 @@ impl ProviderEvent {
 
     /// A piece of reasoning.
     pub fn reasoning_delta(index: u32, text: impl Into<String>) -> Self {
-        Self::ReasoningDelta(BlockDelta {
-            index,
-            text: text.into(),
-            state: None,
-        })
+        Self::ReasoningDelta(BlockDelta { index, text: text.into(), state: None })
     }
 
     /// A block of reasoning closes, perhaps with state that goes back with it.
     pub fn reasoning_end(index: u32, state: Option<Value>) -> Self {
-        Self::ReasoningEnd(BlockEnd {
-            index,
-            text: None,
-            state,
-        })
+        Self::ReasoningEnd(BlockEnd { index, text: None, state })
     }
 
     /// The first sign of a local call.
     pub fn tool_input_start(index: u32, id: impl Into<String>, name: impl Into<String>) -> Self {
-        Self::ToolInputStart(ToolInputStart {
-            index,
-            id: id.into(),
-            name: name.into(),
-            hosted: false,
-        })
+        Self::ToolInputStart(ToolInputStart { index, id: id.into(), name: name.into(), hosted: false })
     }
 
     /// A piece of a call's arguments.
     pub fn tool_input_delta(index: u32, text: impl Into<String>) -> Self {
-        Self::ToolInputDelta(BlockDelta {
-            index,
-            text: text.into(),
-            state: None,
-        })
+        Self::ToolInputDelta(BlockDelta { index, text: text.into(), state: None })
     }
 
     /// A call's arguments are closed.
@@ -437,11 +394,7 @@ impl BlockStart {
 impl BlockDelta {
     /// A piece of a block.
     pub fn new(index: u32, text: impl Into<String>, state: Option<Value>) -> Self {
-        Self {
-            index,
-            text: text.into(),
-            state,
-        }
+        Self { index, text: text.into(), state }
     }
 }
 
@@ -455,12 +408,7 @@ impl BlockEnd {
 impl ToolInputStart {
     /// The first sign of a call.
     pub fn new(index: u32, id: impl Into<String>, name: impl Into<String>, hosted: bool) -> Self {
-        Self {
-            index,
-            id: id.into(),
-            name: name.into(),
-            hosted,
-        }
+        Self { index, id: id.into(), name: name.into(), hosted }
     }
 }
 
@@ -480,27 +428,14 @@ impl ToolInputMalformed {
         hosted: bool,
         raw: impl Into<String>,
     ) -> Self {
-        Self {
-            index,
-            id: id.into(),
-            name: name.into(),
-            hosted,
-            raw: raw.into(),
-        }
+        Self { index, id: id.into(), name: name.into(), hosted, raw: raw.into() }
     }
 }
 
 impl ToolCallEvent {
     /// A complete local call.
     pub fn new(index: u32, id: impl Into<String>, name: impl Into<String>, input: Value) -> Self {
-        Self {
-            index,
-            id: id.into(),
-            name: name.into(),
-            input,
-            hosted: false,
-            state: None,
-        }
+        Self { index, id: id.into(), name: name.into(), input, hosted: false, state: None }
     }
 
     /// The same call, run by the provider itself.
@@ -521,21 +456,13 @@ impl ToolCallEvent {
 impl HostedResult {
     /// A hosted call's result.
     pub fn new(id: impl Into<String>, content: Vec<Content>, state: Option<Value>) -> Self {
-        Self {
-            id: id.into(),
-            content,
-            state,
-        }
+        Self { id: id.into(), content, state }
     }
 }
 
 impl HostedError {
     /// A hosted call's failure.
     pub fn new(id: impl Into<String>, message: impl Into<String>, state: Option<Value>) -> Self {
-        Self {
-            id: id.into(),
-            message: message.into(),
-            state,
-        }
+        Self { id: id.into(), message: message.into(), state }
     }
 }

@@ -23,10 +23,7 @@ pub struct ModelRef {
 impl ModelRef {
     /// A model of a provider.
     pub fn new(provider: impl Into<Arc<str>>, model: impl Into<Arc<str>>) -> Self {
-        Self {
-            provider: provider.into(),
-            model: model.into(),
-        }
+        Self { provider: provider.into(), model: model.into() }
     }
 }
 
@@ -126,9 +123,7 @@ impl Default for Capabilities {
     /// The common ground: png, jpeg, gif and webp images; system parts only in front; the last message is a user's or a tool's.
     fn default() -> Self {
         Self {
-            media: ["image/png", "image/jpeg", "image/gif", "image/webp"]
-                .map(str::to_owned)
-                .to_vec(),
+            media: ["image/png", "image/jpeg", "image/gif", "image/webp"].map(str::to_owned).to_vec(),
             system_in_middle: false,
             assistant_last: false,
         }
@@ -191,11 +186,7 @@ pub struct Usage {
 impl Usage {
     /// Usage of input and output, nothing else reported.
     pub fn new(input: impl Into<Option<u64>>, output: impl Into<Option<u64>>) -> Self {
-        Self {
-            input: input.into(),
-            output: output.into(),
-            ..Self::default()
-        }
+        Self { input: input.into(), output: output.into(), ..Self::default() }
     }
 
     /// The same usage with reasoning tokens.
@@ -221,18 +212,12 @@ impl Usage {
 
     /// All input: fresh, read from and written to a cache.
     pub fn prompt(&self) -> u64 {
-        [self.input, self.cache_read, self.cache_write]
-            .into_iter()
-            .flatten()
-            .fold(0, u64::saturating_add)
+        [self.input, self.cache_read, self.cache_write].into_iter().flatten().fold(0, u64::saturating_add)
     }
 
     /// All output: answer and reasoning.
     pub fn generated(&self) -> u64 {
-        [self.output, self.reasoning]
-            .into_iter()
-            .flatten()
-            .fold(0, u64::saturating_add)
+        [self.output, self.reasoning].into_iter().flatten().fold(0, u64::saturating_add)
     }
 
     /// The sum of two usages; a number is reported if either reports it.
@@ -266,10 +251,7 @@ pub struct Price {
 impl Price {
     /// One price for every prompt.
     pub fn new(base: Rates) -> Self {
-        Self {
-            base,
-            tiers: Vec::new(),
-        }
+        Self { base, tiers: Vec::new() }
     }
 
     /// The same price with another one for prompts of more than `above` tokens.
@@ -282,11 +264,7 @@ impl Price {
     /// What an answer costs, in nano-units: the rates of the highest tier below the prompt's size, for everything.
     pub fn cost(&self, usage: &Usage) -> u64 {
         let prompt = usage.prompt();
-        let tier = self
-            .tiers
-            .iter()
-            .filter(|tier| tier.above < prompt)
-            .max_by_key(|tier| tier.above);
+        let tier = self.tiers.iter().filter(|tier| tier.above < prompt).max_by_key(|tier| tier.above);
         let rates = tier.map_or(&self.base, |tier| &tier.rates);
         let of = |tokens: Option<u64>, rate: u64| tokens.unwrap_or(0).saturating_mul(rate);
         [
@@ -328,12 +306,7 @@ pub struct Rates {
 impl Rates {
     /// Prices of input and output.
     pub fn new(input: u64, output: u64) -> Self {
-        Self {
-            input,
-            output,
-            cache_read: None,
-            cache_write: None,
-        }
+        Self { input, output, cache_read: None, cache_write: None }
     }
 
     /// The same prices with those of a cache.

@@ -63,22 +63,12 @@ pub struct Purpose {
 impl Purpose {
     /// Attempt 1 at a step.
     pub fn step(session: SessionId, step: MessageId) -> Self {
-        Self {
-            session,
-            kind: RequestKind::Step,
-            step,
-            attempt: 1,
-        }
+        Self { session, kind: RequestKind::Step, step, attempt: 1 }
     }
 
     /// Attempt 1 at a summary.
     pub fn summary(session: SessionId, step: MessageId) -> Self {
-        Self {
-            session,
-            kind: RequestKind::Summary,
-            step,
-            attempt: 1,
-        }
+        Self { session, kind: RequestKind::Summary, step, attempt: 1 }
     }
 
     /// The same purpose with another attempt number.
@@ -216,10 +206,7 @@ pub struct TextPart {
 impl TextPart {
     /// Text without state.
     pub fn new(text: impl Into<String>) -> Self {
-        Self {
-            text: text.into(),
-            state: None,
-        }
+        Self { text: text.into(), state: None }
     }
 
     /// The same text with state.
@@ -251,14 +238,7 @@ pub struct CallPart {
 impl CallPart {
     /// A local call without state.
     pub fn new(key: CallKey, id: impl Into<String>, name: impl Into<String>, input: Value) -> Self {
-        Self {
-            key,
-            id: id.into(),
-            name: name.into(),
-            input,
-            hosted: false,
-            state: None,
-        }
+        Self { key, id: id.into(), name: name.into(), input, hosted: false, state: None }
     }
 
     /// The same call, run by the provider.
@@ -297,14 +277,7 @@ pub struct HostedResultPart {
 impl HostedResultPart {
     /// A hosted call's result.
     pub fn new(key: CallKey, id: impl Into<String>, name: impl Into<String>, content: Vec<Content>) -> Self {
-        Self {
-            key,
-            id: id.into(),
-            name: name.into(),
-            error: false,
-            content,
-            state: None,
-        }
+        Self { key, id: id.into(), name: name.into(), error: false, content, state: None }
     }
 }
 
@@ -333,12 +306,6 @@ impl ToolResult {
         error: bool,
         content: Vec<Content>,
     ) -> Self {
-        Self {
-            key,
-            id: id.into(),
-            name: name.into(),
-            error,
-            content,
-        }
+        Self { key, id: id.into(), name: name.into(), error, content }
     }
 }

@@ -53,9 +53,7 @@ impl CancelSource {
 
 impl fmt::Debug for CancelSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CancelSource")
-            .field("cancelled", &self.is_cancelled())
-            .finish()
+        f.debug_struct("CancelSource").field("cancelled", &self.is_cancelled()).finish()
     }
 }
 
@@ -78,18 +76,13 @@ impl CancelSignal {
     ///
     /// The future may be dropped at any time, and made anew as often as wanted.
     pub fn cancelled(&self) -> Cancelled {
-        Cancelled {
-            shared: Arc::clone(&self.0),
-            slot: None,
-        }
+        Cancelled { shared: Arc::clone(&self.0), slot: None }
     }
 }
 
 impl fmt::Debug for CancelSignal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CancelSignal")
-            .field("cancelled", &self.is_cancelled())
-            .finish()
+        f.debug_struct("CancelSignal").field("cancelled", &self.is_cancelled()).finish()
     }
 }
 

@@ -62,20 +62,12 @@ pub struct Media {
 impl Media {
     /// Media whose bytes are given in base64 (RFC 4648, with padding).
     pub fn base64(mime: impl Into<String>, data: impl Into<Arc<str>>) -> Self {
-        Self {
-            mime: mime.into(),
-            data: MediaData::Base64(data.into()),
-            name: None,
-        }
+        Self { mime: mime.into(), data: MediaData::Base64(data.into()), name: None }
     }
 
     /// Media that the provider fetches from a URL.
     pub fn url(mime: impl Into<String>, url: impl Into<String>) -> Self {
-        Self {
-            mime: mime.into(),
-            data: MediaData::Url(url.into()),
-            name: None,
-        }
+        Self { mime: mime.into(), data: MediaData::Url(url.into()), name: None }
     }
 }
 
@@ -104,18 +96,12 @@ pub struct ToolOutput {
 impl ToolOutput {
     /// Output of one text.
     pub fn text(text: impl Into<String>) -> Self {
-        Self {
-            content: vec![Content::Text(text.into())],
-            metadata: None,
-        }
+        Self { content: vec![Content::Text(text.into())], metadata: None }
     }
 
     /// Output of several pieces.
     pub fn new(content: impl IntoIterator<Item = Content>) -> Self {
-        Self {
-            content: content.into_iter().collect(),
-            metadata: None,
-        }
+        Self { content: content.into_iter().collect(), metadata: None }
     }
 
     /// The same output with metadata for the application.

@@ -31,14 +31,7 @@ pub struct RunInfo {
 impl RunInfo {
     /// Facts without tags and notes, for attempt 1.
     pub fn new(effect_key: EffectKey, session: SessionId, call: CallKey) -> Self {
-        Self {
-            effect_key,
-            session,
-            call,
-            attempt: 1,
-            tags: Arc::default(),
-            notes: Vec::new(),
-        }
+        Self { effect_key, session, call, attempt: 1, tags: Arc::default(), notes: Vec::new() }
     }
 }
 
@@ -81,11 +74,7 @@ pub struct ToolContext {
 impl ToolContext {
     /// Puts a context together; the runner does this, and whoever tests a tool without one.
     pub fn new(info: RunInfo, cancel: CancelSignal, host: Arc<dyn ToolHost>) -> Self {
-        Self {
-            info: Arc::new(info),
-            cancel,
-            host,
-        }
+        Self { info: Arc::new(info), cancel, host }
     }
 
     /// A context outside any runner, for a tool's own tests: it is never cancelled, has no deadline, and drops progress and notes.
@@ -132,10 +121,7 @@ impl ToolContext {
 
 impl fmt::Debug for ToolContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ToolContext")
-            .field("info", &self.info)
-            .field("cancel", &self.cancel)
-            .finish_non_exhaustive()
+        f.debug_struct("ToolContext").field("info", &self.info).field("cancel", &self.cancel).finish_non_exhaustive()
     }
 }
 

@@ -98,9 +98,9 @@ impl Replay {
         match self {
             Self::AtMostOnce => ReplayClass::AtMostOnce,
             Self::Pure => ReplayClass::Pure,
-            Self::Idempotent { valid_for } => ReplayClass::Idempotent {
-                valid_for_ms: u64::try_from(valid_for.as_millis()).unwrap_or(u64::MAX),
-            },
+            Self::Idempotent { valid_for } => {
+                ReplayClass::Idempotent { valid_for_ms: u64::try_from(valid_for.as_millis()).unwrap_or(u64::MAX) }
+            }
             Self::Reconcile(_) => ReplayClass::Reconcile,
         }
     }

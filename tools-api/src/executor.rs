@@ -85,20 +85,13 @@ pub struct ToolCall {
 impl ToolCall {
     /// A first run of a tool.
     pub fn new(name: impl Into<String>, input: Value) -> Self {
-        Self {
-            name: name.into(),
-            input,
-            answered: None,
-        }
+        Self { name: name.into(), input, answered: None }
     }
 
     /// The run that goes on from a question.
     #[must_use]
     pub fn answered(mut self, state: Value, answer: impl Into<String>) -> Self {
-        self.answered = Some(Answered {
-            state,
-            answer: answer.into(),
-        });
+        self.answered = Some(Answered { state, answer: answer.into() });
         self
     }
 }
@@ -115,10 +108,7 @@ pub struct Answered {
 
 /// What a run ends with when it did not fail.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "tools construct it and the runner must see every kind"
-)]
+#[expect(clippy::exhaustive_enums, reason = "tools construct it and the runner must see every kind")]
 pub enum ToolReturn {
     /// The result.
     Output(ToolOutput),
@@ -139,10 +129,7 @@ impl ToolReturn {
 
     /// A question to a person, with state for the run that goes on.
     pub fn ask(question: impl Into<String>, state: Value) -> Self {
-        Self::Ask(Ask {
-            question: question.into(),
-            state,
-        })
+        Self::Ask(Ask { question: question.into(), state })
     }
 }
 
@@ -164,10 +151,7 @@ pub struct Ask {
 
 /// How a run failed.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "tools construct it and the runner must decide on every kind"
-)]
+#[expect(clippy::exhaustive_enums, reason = "tools construct it and the runner must decide on every kind")]
 pub enum ToolError {
     /// The tool's own answer is a failure; the model sees it and the step goes on.
     Failed(ToolOutput),
@@ -198,9 +182,7 @@ impl ToolError {
 
     /// A breakdown of the host's machinery.
     pub fn infra(message: impl Into<String>) -> Self {
-        Self::Infra(InfraError {
-            message: message.into(),
-        })
+        Self::Infra(InfraError { message: message.into() })
     }
 }
 
@@ -209,9 +191,7 @@ impl fmt::Display for ToolError {
         match self {
             Self::Failed(output) => write!(f, "the tool failed: {}", output.joined_text()),
             Self::Unknown(output) => write!(f, "the tool does not know whether it acted: {}", output.joined_text()),
-            Self::Declined {
-                feedback: Some(feedback),
-            } => write!(f, "declined: {feedback}"),
+            Self::Declined { feedback: Some(feedback) } => write!(f, "declined: {feedback}"),
             Self::Declined { feedback: None } => f.write_str("declined"),
             Self::Dismissed => f.write_str("the question was closed unanswered"),
             Self::Infra(cause) => write!(f, "the host's machinery broke: {cause}"),
@@ -253,10 +233,7 @@ pub trait Reconciler: Send + Sync {
 
 /// What a [`Reconciler`] found.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "reconcilers construct it and the runner must decide on every kind"
-)]
+#[expect(clippy::exhaustive_enums, reason = "reconcilers construct it and the runner must decide on every kind")]
 pub enum Reconciled {
     /// It happened; this is its result.
     Happened(ToolOutput),
@@ -275,8 +252,6 @@ pub(crate) const NO_OUTPUT: &str = "(no output)";
 
 /// Content that is never empty: blank content becomes the text `(no output)`.
 pub fn never_empty(content: Vec<Content>) -> Vec<Content> {
-    let blank = content
-        .iter()
-        .all(|piece| piece.as_text().is_some_and(|text| text.trim().is_empty()));
+    let blank = content.iter().all(|piece| piece.as_text().is_some_and(|text| text.trim().is_empty()));
     if blank { vec![Content::text(NO_OUTPUT)] } else { content }
 }

@@ -18,11 +18,7 @@ impl InvalidId {
     /// An error for `text`, which should have been a `kind`.
     #[doc(hidden)]
     pub fn new(kind: &'static str, text: &str, why: &'static str) -> Self {
-        Self {
-            kind,
-            text: text.chars().take(80).collect(),
-            why,
-        }
+        Self { kind, text: text.chars().take(80).collect(), why }
     }
 }
 
@@ -183,10 +179,7 @@ id_type! {
 /// It is minted by the ledger at first sight of the call.
 /// The id that the provider gave is only a label on the wire: it may be missing, blank, or used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[expect(
-    clippy::exhaustive_structs,
-    reason = "a key is its two parts; a third would be another key"
-)]
+#[expect(clippy::exhaustive_structs, reason = "a key is its two parts; a third would be another key")]
 pub struct CallKey {
     /// The assistant message that made the call.
     pub step: MessageId,
@@ -206,10 +199,7 @@ impl FromStr for CallKey {
     fn from_str(text: &str) -> Result<Self, InvalidId> {
         let invalid = || InvalidId::new("call key", text, "it must be a message id, `/`, and a number");
         let (step, ordinal) = text.split_once('/').ok_or_else(invalid)?;
-        Ok(Self {
-            step: step.parse()?,
-            ordinal: ordinal.parse().map_err(|_| invalid())?,
-        })
+        Ok(Self { step: step.parse()?, ordinal: ordinal.parse().map_err(|_| invalid())? })
     }
 }
 
@@ -230,11 +220,7 @@ impl EffectKey {
         if fits {
             Ok(Self(key.into()))
         } else {
-            Err(InvalidId::new(
-                "effect key",
-                key,
-                "it must be 1 to 64 ASCII letters, digits, `-` or `_`",
-            ))
+            Err(InvalidId::new("effect key", key, "it must be 1 to 64 ASCII letters, digits, `-` or `_`"))
         }
     }
 

@@ -37,22 +37,13 @@ pub struct PolicyCall {
 impl PolicyCall {
     /// A call to decide about.
     pub fn new(session: SessionId, call: CallKey, effect_key: EffectKey, name: String, input: Value) -> Self {
-        Self {
-            session,
-            call,
-            effect_key,
-            name,
-            input,
-        }
+        Self { session, call, effect_key, name, input }
     }
 }
 
 /// What a [`Policy`] says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "policies construct it and the runner must act on every kind"
-)]
+#[expect(clippy::exhaustive_enums, reason = "policies construct it and the runner must act on every kind")]
 pub enum Decision {
     /// Run it.
     Allow,

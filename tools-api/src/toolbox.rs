@@ -53,23 +53,14 @@ impl fmt::Debug for Toolbox {
 #[async_trait]
 impl ToolSource for Toolbox {
     async fn offer(&self, to: &OfferTo) -> Result<Arc<dyn ToolExecutor>, Box<dyn Error + Send + Sync>> {
-        let mut offer = Offer {
-            definitions: Vec::new(),
-            by_name: HashMap::new(),
-        };
+        let mut offer = Offer { definitions: Vec::new(), by_name: HashMap::new() };
         for source in &self.sources {
             let tools = source.offer(to).await?;
             for definition in tools.definitions() {
-                if offer
-                    .by_name
-                    .insert(definition.name.clone(), Arc::clone(&tools))
-                    .is_some()
-                {
-                    return Err(format!(
-                        "two tools are named `{}`: rename one, or leave one out",
-                        definition.name
-                    )
-                    .into());
+                if offer.by_name.insert(definition.name.clone(), Arc::clone(&tools)).is_some() {
+                    return Err(
+                        format!("two tools are named `{}`: rename one, or leave one out", definition.name).into()
+                    );
                 }
                 offer.definitions.push(definition);
             }

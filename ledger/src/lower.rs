@@ -1,0 +1,238 @@
+//! Lowering: turning a history into the messages of a request.
+//!
+//! - Provider state goes back only to the provider and model that it came from, and only from a step that settled cleanly; a hosted call's pair keeps it also from a failed step.
+//! - Reasoning for another model, or of a failed step, becomes text.
+//! - Every call has one result right behind its message, in the order of the calls; hosted results stand inline.
+//! - Labels are unique in a request: a blank or repeated one is replaced, in the call and in its result.
+//! - Blank text is left out unless it carries state, and an empty message with it.
+//! - Media that the model does not accept becomes a text that says so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+use settled_provider_api::{
+    AssistantPart, CallPart, Capabilities, Content, HostedResultPart, Message, ModelRef, TextPart, ToolResult,
+};
+use settled_tools_api::{CallKey, never_empty};
+
+use crate::history::{AssistantEntry, CallEntry, Entry, History, Part, Summary, TextEntry};
+
+/// The messages of a history for one model, kept incrementally: only what is new is lowered.
+#[derive(Clone, Debug, Default)]
+pub struct Lowering {
+    made_for: Option<(ModelRef, Capabilities)>,
+    generation: u64,
+    /// How many entries are lowered.
+    lowered: usize,
+    messages: Vec<Arc<Message>>,
+    labels: Labels,
+    /// Whether the last settled step left hosted calls open, so that the model goes on from its own message.
+    open_ended: bool,
+}
+
+/// The labels of a request.
+#[derive(Clone, Debug, Default)]
+struct Labels {
+    used: BTreeSet<String>,
+    /// Hosted calls whose result may come in a later message.
+    hosted: BTreeMap<CallKey, (String, String)>,
+}
+
+impl Lowering {
+    /// A lowering of nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Brings the messages up to date with a history and gives them.
+    ///
+    /// The step that is open is not part of them.
+    pub fn update(&mut self, history: &History, model: &ModelRef, capabilities: &Capabilities) -> &[Arc<Message>] {
+        let same = self.made_for.as_ref().is_some_and(|(was, could)| was == model && could == capabilities);
+        if !same || self.generation != history.generation() {
+            *self = Self {
+                made_for: Some((model.clone(), capabilities.clone())),
+                generation: history.generation(),
+                ..Self::default()
+            };
+        }
+        for entry in history.entries().iter().skip(self.lowered) {
+            self.entry(entry, model, capabilities);
+        }
+        self.lowered = history.entries().len();
+        &self.messages
+    }
+
+    /// Whether the model must be given something to answer to: the last message is its own, and complete.
+    pub fn wants_a_user(&self) -> bool {
+        !self.open_ended && matches!(self.messages.last().map(Arc::as_ref), Some(Message::Assistant(_)) | None)
+    }
+
+    fn entry(&mut self, entry: &Entry, model: &ModelRef, capabilities: &Capabilities) {
+        match entry {
+            Entry::User(content) => self.user(accepted(content, capabilities)),
+            Entry::Synthetic(text) => self.user(vec![Content::text(text.as_str())]),
+            Entry::Summary(summary) => self.user(vec![Content::Text(checkpoint(summary))]),
+            Entry::Assistant(assistant) => self.assistant(assistant, model, capabilities),
+        }
+    }
+
+    fn user(&mut self, content: Vec<Content>) {
+        let content: Vec<_> =
+            content.into_iter().filter(|piece| piece.as_text().is_none_or(|text| !blank(text))).collect();
+        if !content.is_empty() {
+            self.open_ended = false;
+            self.messages.push(Arc::new(Message::User(content)));
+        }
+    }
+
+    fn assistant(&mut self, step: &AssistantEntry, model: &ModelRef, capabilities: &Capabilities) {
+        let origin = if step.model != *model {
+            Origin::Other
+        } else if step.failed {
+            Origin::Failed
+        } else {
+            Origin::Same
+        };
+        let mut parts = Vec::new();
+        let mut results = Vec::new();
+        for part in &step.parts {
+            match part {
+                Part::Text(text) => parts.extend(text_part(text, origin).map(AssistantPart::Text)),
+                Part::Reasoning(reasoning) => match origin {
+                    Origin::Same => parts.extend(text_part(reasoning, origin).map(AssistantPart::Reasoning)),
+                    Origin::Failed | Origin::Other => {
+                        parts.extend(text_part(reasoning, origin).map(AssistantPart::Text))
+                    }
+                },
+                Part::Media(media, _) => parts.push(AssistantPart::Media(media.clone())),
+                Part::Call(call) => {
+                    let label = self.labels.unique(call);
+                    let settled = step
+                        .parts
+                        .iter()
+                        .any(|part| matches!(part, Part::HostedResult(result) if result.key == call.key));
+                    let keeps_state = match origin {
+                        Origin::Same => true,
+                        Origin::Failed => call.hosted && settled,
+                        Origin::Other => false,
+                    };
+                    let lowered = CallPart::new(call.key, label.as_str(), call.name.as_str(), call.input.clone())
+                        .state(call.state.clone().filter(|_| keeps_state));
+                    if call.hosted {
+                        self.labels.hosted.insert(call.key, (label, call.name.clone()));
+                        parts.push(AssistantPart::Call(lowered.hosted()));
+                    } else {
+                        parts.push(AssistantPart::Call(lowered));
+                        results.push(tool_result(call, label, capabilities));
+                    }
+                }
+                Part::HostedResult(result) => {
+                    // A result whose call was summarised away has nothing to answer to.
+                    let Some((label, name)) = self.labels.hosted.remove(&result.key) else { continue };
+                    let mut lowered =
+                        HostedResultPart::new(result.key, label, name, accepted(&result.outcome.content, capabilities));
+                    lowered.error = result.outcome.error;
+                    lowered.state = result.state.clone().filter(|_| origin != Origin::Other);
+                    parts.push(AssistantPart::HostedResult(lowered));
+                }
+            }
+        }
+        if parts.is_empty() {
+            return;
+        }
+        self.open_ended = !self.labels.hosted.is_empty() && results.is_empty();
+        self.messages.push(Arc::new(Message::Assistant(parts)));
+        self.messages.extend(results.into_iter().map(|result| Arc::new(Message::Tool(result))));
+    }
+}
+
+impl Labels {
+    /// A label for a call that no other call of the request has.
+    fn unique(&mut self, call: &CallEntry) -> String {
+        let mut label = call.label.clone();
+        let mut number = self.used.len();
+        while blank(&label) || self.used.contains(&label) {
+            label = format!("call_{number}");
+            number += 1;
+        }
+        self.used.insert(label.clone());
+        label
+    }
+}
+
+/// Where a step's provider state may go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// Back: the same model, and the step was clean.
+    Same,
+    /// Nowhere but with a hosted pair: the same model, and the step failed.
+    Failed,
+    /// Nowhere: another model.
+    Other,
+}
+
+fn text_part(block: &TextEntry, origin: Origin) -> Option<TextPart> {
+    let state = block.state.clone().filter(|_| origin == Origin::Same);
+    (!blank(&block.text) || state.is_some()).then(|| TextPart::new(block.text.as_str()).state(state))
+}
+
+fn tool_result(call: &CallEntry, label: String, capabilities: &Capabilities) -> ToolResult {
+    let (error, content) = match &call.outcome {
+        Some(outcome) => (outcome.error, never_empty(accepted(&outcome.content, capabilities))),
+        // A settled step has an outcome for every call; a log that lacks one is still lowered to a well-formed request.
+        None => (true, vec![Content::text("The call has no recorded outcome.")]),
+    };
+    ToolResult::new(call.key, label, call.name.as_str(), error, content)
+}
+
+/// Content with media that the model does not accept put into words.
+fn accepted(content: &[Content], capabilities: &Capabilities) -> Vec<Content> {
+    let accept = |piece: &Content| match piece {
+        Content::Media(media) if !capabilities.accepts(&media.mime) => {
+            let name = media.name.as_deref().map(|name| format!(" `{name}`")).unwrap_or_default();
+            Content::Text(format!("[a file{name} of type {} was left out: the model does not accept it]", media.mime))
+        }
+        other => other.clone(),
+    };
+    content.iter().map(accept).collect()
+}
+
+/// The message that stands for everything that was summarised.
+fn checkpoint(summary: &Summary) -> String {
+    let Summary { text, recent } = summary;
+    let mut message = format!("This is a summary of the conversation so far:\n\n{text}");
+    if !blank(recent) {
+        message.push_str("\n\nThe most recent part of the conversation, word for word:\n\n");
+        message.push_str(recent);
+    }
+    message
+}
+
+fn blank(text: &str) -> bool {
+    text.trim().is_empty()
+}
+
+/// A rough number of tokens for a message: a quarter of its bytes, and a flat sum for each piece of media.
+pub fn estimate_tokens(message: &Message) -> u64 {
+    const MEDIA: usize = 1_600 * 4;
+    let of_content =
+        |content: &[Content]| -> usize { content.iter().map(|piece| piece.as_text().map_or(MEDIA, str::len)).sum() };
+    let of_value = |value: &Value| value.to_string().len();
+    let bytes = match message {
+        Message::System(text) => text.len(),
+        Message::User(content) => of_content(content),
+        Message::Tool(result) => of_content(&result.content),
+        Message::Assistant(parts) => parts
+            .iter()
+            .map(|part| match part {
+                AssistantPart::Text(text) | AssistantPart::Reasoning(text) => text.text.len(),
+                AssistantPart::Call(call) => call.name.len() + of_value(&call.input),
+                AssistantPart::HostedResult(result) => of_content(&result.content),
+                AssistantPart::Media(_) => MEDIA,
+            })
+            .sum(),
+    };
+    (bytes as u64).div_ceil(4)
+}
