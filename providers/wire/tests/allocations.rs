@@ -1,0 +1,2 @@
+//! Allocations per event.
+fn main() {}
