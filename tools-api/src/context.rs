@@ -51,7 +51,7 @@ pub trait ToolHost: Send + Sync {
 }
 
 /// A note could not be made durable: the session's log is lost to this run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NoteError;
 
