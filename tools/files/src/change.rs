@@ -1,6 +1,6 @@
 //! `edit_file` and `write_file`: a file is changed whole or not at all, and a lost change can be looked up.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -117,13 +117,18 @@ impl Write {
                 let before = root.dir.metadata(&target).map_err(|error| root.explain("write", &shown, error))?;
                 (target, Some(before))
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
                 let (Some(name), false) = (path.file_name(), shown.ends_with('/')) else {
                     return Err(ToolError::failed(format!("`{shown}` is not the path of a file")));
                 };
                 let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
                 let parent = parent.unwrap_or_else(|| Path::new("."));
-                root.dir.create_dir_all(parent).map_err(|error| root.explain("make the folder of", &shown, error))?;
+                if let Err(error) = root.dir.metadata(parent)
+                    && error.kind() == ErrorKind::NotFound
+                {
+                    let made = root.dir.create_dir_all(parent);
+                    made.map_err(|error| root.explain("make the folder of", &shown, error))?;
+                }
                 (resolve(root, parent, &shown)?.join(name), None)
             }
             Err(error) => return Err(root.explain("write", &shown, error)),

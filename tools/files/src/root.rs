@@ -96,7 +96,7 @@ impl Stop {
     /// Fails once the call was cancelled or dropped.
     pub(crate) fn check(&self) -> Result<(), ToolError> {
         if self.cancel.is_cancelled() || self.waiter.strong_count() == 0 {
-            Err(ToolError::failed("the call was cancelled: nothing was changed"))
+            Err(ToolError::failed("the call was cancelled before it had changed a file"))
         } else {
             Ok(())
         }
