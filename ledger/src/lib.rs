@@ -24,6 +24,8 @@ mod fold;
 
 mod lower;
 
+mod live;
+
 pub mod store;
 
 pub use event::*;
@@ -31,6 +33,7 @@ pub use fold::*;
 pub use history::History;
 pub use inbox::*;
 pub use key::{arguments_hash, effect_key};
+pub use live::{LiveDelta, LiveEvent};
 pub use lower::{Lowering, estimate_tokens};
 pub use ports::{BatchId, Clock, ExecutionId, Ids, InputId, Seq, Timestamp, WorkerId};
 pub use record::{DecodeError, EncodeError, NewRow, Recorded};
