@@ -67,7 +67,7 @@ pub struct HttpBuilder {
 pub struct HttpRequest {
     /// The provider, as [`Credentials`] know it.
     pub provider: Arc<str>,
-    /// The dialect, as the [`Classifier`]'s rules know it.
+    /// The dialect, as the [`Classifier`](crate::Classifier)'s rules know it.
     pub dialect: Arc<str>,
     /// Where it goes.
     pub url: String,
@@ -125,7 +125,7 @@ impl Http {
     ///
     /// # Errors
     ///
-    /// Of the [`Credentials`], as they are; `transport` when there is no connection; `invalid_request` when the URL or a header is none; of a failing status, as the [`Classifier`] has it, with what the provider says about trying again.
+    /// Of the [`Credentials`], as they are; `transport` when there is no connection; `invalid_request` when the URL or a header is none; of a failing status, as the [`Classifier`](crate::Classifier) has it, with what the provider says about trying again.
     /// In the stream: `transport` when the connection breaks, and what the decoder does not take.
     pub async fn stream(
         &self,

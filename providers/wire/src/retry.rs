@@ -110,7 +110,7 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
         sum = sum.checked_add(part)?;
         rest = behind;
     }
-    (sum <= LONGEST).then_some(sum)
+    (!text.trim().is_empty() && sum <= LONGEST).then_some(sum)
 }
 
 /// A number of seconds, with a fraction or without.
@@ -119,7 +119,7 @@ fn seconds(text: &str) -> Option<Duration> {
     let number = text.parse::<f64>().ok().filter(|_| plain)?;
     // Rounded to microseconds, so that `2.7` is not a hair more than 2,700 ms.
     let micros = (number * 1e6).round();
-    (micros <= 1e18).then(|| {
+    (micros <= 1e19).then(|| {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,

@@ -1,5 +1,4 @@
 //! Server-sent events: the standard's cases, every split of a corpus, limits, errors, the end of a body.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use settled_provider_wire::{FrameErrorKind, SseDecoder, SseItem};
 
