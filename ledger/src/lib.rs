@@ -28,6 +28,8 @@ mod live;
 
 pub mod store;
 
+pub mod check;
+
 pub use event::*;
 pub use fold::*;
 pub use history::History;
