@@ -373,8 +373,12 @@ impl LogChecker {
         }
         let facts =
             StepFacts { message, attempt, last, produced: false, due: false, interrupted: false, streamed: None };
-        self.step =
-            Some(OpenStep { facts, texts: Fragments::default(), reasonings: Fragments::default(), calls: Vec::new() });
+        self.step = Some(OpenStep {
+            facts,
+            texts: Fragments::default(),
+            reasonings: Fragments::default(),
+            calls: BTreeMap::new(),
+        });
     }
 
     fn retry_scheduled(&mut self, scheduled: &RetryScheduled) {
