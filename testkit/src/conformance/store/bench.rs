@@ -32,6 +32,9 @@ pub(super) const EXECUTION: ExecutionId = ExecutionId::from_u128(0xe);
 /// The shortest time there is.
 pub(super) const TICK: Duration = Duration::from_millis(1);
 
+/// How many characters of a value a breach shows.
+const SHOWN: usize = 1_000;
+
 /// What a case answers.
 pub(super) type Checked = Result<(), Details>;
 
@@ -56,7 +59,18 @@ pub(super) fn same<T: PartialEq + Debug>(what: &str, seen: T, should: T) -> Chec
     if seen == should {
         return Ok(());
     }
-    Err(Details(format!("{what}: it was {seen:?}, and should be {should:?}")))
+    let short = |value: T| {
+        let text = format!("{value:?}");
+        match text.char_indices().nth(SHOWN) {
+            Some((end, _)) => format!("{}…", &text[..end]),
+            None => text,
+        }
+    };
+    Err(Details(format!(
+        "{what}: it was {}, and should be {}",
+        short(seen),
+        short(should)
+    )))
 }
 
 /// Holds a failure's kind against what should have been.
