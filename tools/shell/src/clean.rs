@@ -93,3 +93,44 @@ fn plain(line: &[u8]) -> String {
     text.retain(|c| !c.is_control() || matches!(c, '\n' | '\t'));
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Cleans `raw` cut at every place, and at all places at once.
+    fn check(raw: &[u8], clean: &str) {
+        let cuts = (0..=raw.len()).map(|at| vec![&raw[..at], &raw[at..]]);
+        for parts in cuts.chain([raw.chunks(1).collect()]) {
+            let mut cleaner = Cleaner::default();
+            let mut text = String::new();
+            for part in &parts {
+                cleaner.push(part, &mut |piece| text.push_str(piece));
+            }
+            cleaner.finish(&mut |piece| text.push_str(piece));
+            assert_eq!(text, clean, "{parts:?}");
+        }
+    }
+
+    #[test]
+    fn every_cut_gives_the_same_clean_text() {
+        for (raw, clean) in [
+            (&b"plain\ttext\n"[..], "plain\ttext\n"),
+            (b"\x1b[31mred\x1b[0m \x1b[1;38;5;200mbold\x1b[m\n", "red bold\n"),
+            (b"\x1b]0;title\x07a\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\\n", "alink\n"),
+            (b"\x1bPq#0;2;0;0;0\x1b\\a\x1b_x\x1b\\b\x1b^y\x1b\\c\n", "abc\n"),
+            (b"\x1b(B\x1b=\x1b>a\x1bM\x1b7\n", "a\n"),
+            (b"a\x1b[3\x18b\x1b]0;t\x1ac\n", "abc\n"),
+            (b"\x1b]never ended\nnext\n\x1b[12\nlast", "\nnext\n\nlast"),
+            (b"a\0b\x07c\x08d\x7fe\n", "abcde\n"),
+            (b"one\r\ntwo\r\n", "one\ntwo\n"),
+            (b" 10%\r 50%\r\x1b[K100%\r\ndone\r", "100%\ndone"),
+            (b"a\r\r\nb", "a\nb"),
+            ("gr\u{fc}n \u{1f980}\n".as_bytes(), "gr\u{fc}n \u{1f980}\n"),
+            (b"\xff\xc3\n\xe2\x82", "\u{fffd}\u{fffd}\n\u{fffd}"),
+            ("\u{9b}31m\u{85}\u{200b}\n".as_bytes(), "31m\u{200b}\n"),
+        ] {
+            check(raw, clean);
+        }
+    }
+}
