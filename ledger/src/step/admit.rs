@@ -339,8 +339,12 @@ impl StepLedger {
                     other => other.to_string(),
                 });
                 let why = progress.map(|progress| format!("its last progress was {progress}")).unwrap_or_default();
-                let cause = if call.ran { FailureCause::Interrupted } else { FailureCause::NotRun };
-                (CallEnd::Answered, unanswered(key, cause, &why, acted).into())
+                let (end, cause) = if call.ran {
+                    (CallEnd::Cancelled, FailureCause::Interrupted)
+                } else {
+                    (CallEnd::Answered, FailureCause::NotRun)
+                };
+                (end, unanswered(key, cause, &why, acted).into())
             }
             ToolOutcome::SchemaViolated(why) => {
                 (CallEnd::Answered, bad_arguments(key, ArgumentsFault::Schema, &why).into())

@@ -126,6 +126,14 @@ impl StepLedger {
             _ => None,
         });
         let stopped = self.interrupt.is_some() || self.stream == Some(ExitKind::Interrupted);
+        // A call that was running when the tools as a whole had ended is as good as cancelled.
+        let cancelled = self.tools_exit == Some(ToolsExit::Interrupted)
+            || self.calls.iter().any(|call| match call.stage {
+                Stage::Settled => call.end == Some(CallEnd::Cancelled),
+                Stage::Running | Stage::ParkedForQuestion => self.tools_exit.is_some(),
+                Stage::Starting => call.ran && self.tools_exit.is_some(),
+                Stage::InputOpen | Stage::InputClosed | Stage::Called | Stage::ParkedForApproval => false,
+            });
         let incomplete = match self.finish.as_ref().map(|finish| finish.reason) {
             None | Some(FinishReason::Unknown | FinishReason::ContentFilter | FinishReason::Refusal) => true,
             Some(FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Length | FinishReason::Pause) => false,
@@ -134,7 +142,7 @@ impl StepLedger {
             Settlement::Interrupted { question_dismissed }
         } else if self.stream != Some(ExitKind::Completed) || self.broken || incomplete {
             Settlement::ProviderFailed
-        } else if self.tools_exit == Some(ToolsExit::Interrupted) {
+        } else if cancelled {
             Settlement::Interrupted { question_dismissed: false }
         } else if let Some(cause) = infra {
             Settlement::ToolInfraFailed { cause }

@@ -80,6 +80,8 @@ pub(super) enum CallEnd {
     Answered,
     Stopped,
     Dismissed,
+    /// It ran and was stopped without an answer.
+    Cancelled,
     Infra(InfraCause),
 }
 

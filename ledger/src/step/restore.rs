@@ -135,6 +135,7 @@ impl Call {
                     // A decline with feedback keeps the feedback as metadata.
                     FailureCause::Declined if failed.metadata.is_none() => CallEnd::Stopped,
                     FailureCause::Dismissed => CallEnd::Dismissed,
+                    FailureCause::Interrupted => CallEnd::Cancelled,
                     FailureCause::Infra => {
                         let message = failed.metadata.as_ref().and_then(Value::as_str);
                         CallEnd::Infra(InfraCause::new(message.unwrap_or_default()))

@@ -71,21 +71,29 @@ impl StepLedger {
             let (ran, bytes) = (call.ran, call.raw.len());
             let acted = ran && call.replay != Some(ReplayClass::Pure);
             let stage = call.stage;
-            owed.extend(self.settle(
-                key,
-                CallEnd::Answered,
-                match stage {
-                    Stage::InputOpen | Stage::InputClosed if stopped => failed_with(key, FailureCause::NotRun, ""),
-                    Stage::InputOpen | Stage::InputClosed => {
-                        bad_arguments(key, ArgumentsFault::CutOff, &words::cut_off(bytes))
-                    }
-                    Stage::ParkedForQuestion | Stage::Running => unanswered(key, FailureCause::Interrupted, "", acted),
-                    Stage::Starting if ran => unanswered(key, FailureCause::Interrupted, "", acted),
-                    Stage::Called | Stage::ParkedForApproval | Stage::Starting | Stage::Settled => {
-                        failed_with(key, FailureCause::NotRun, "")
-                    }
-                },
-            ));
+            let (end, outcome): (CallEnd, Event) = match stage {
+                Stage::InputOpen | Stage::InputClosed if stopped => {
+                    (CallEnd::Answered, failed_with(key, FailureCause::NotRun, "").into())
+                }
+                Stage::InputOpen | Stage::InputClosed => {
+                    let failed = bad_arguments(key, ArgumentsFault::CutOff, &words::cut_off(bytes));
+                    (CallEnd::Answered, failed.into())
+                }
+                Stage::Running | Stage::Starting if ran && scope == Unsettled::AtSweep => {
+                    let unknown = ToolUnknown { message: key.step, call: key.ordinal, content: words::lost() };
+                    (CallEnd::Answered, unknown.into())
+                }
+                Stage::ParkedForQuestion | Stage::Running => {
+                    (CallEnd::Cancelled, unanswered(key, FailureCause::Interrupted, "", acted).into())
+                }
+                Stage::Starting if ran => {
+                    (CallEnd::Cancelled, unanswered(key, FailureCause::Interrupted, "", acted).into())
+                }
+                Stage::Called | Stage::ParkedForApproval | Stage::Starting | Stage::Settled => {
+                    (CallEnd::Answered, failed_with(key, FailureCause::NotRun, "").into())
+                }
+            };
+            owed.extend(self.settle(key, end, outcome));
         }
         owed
     }
