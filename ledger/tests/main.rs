@@ -1,0 +1,9 @@
+//! The ledger's tests, in one binary.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop at what must not be")]
+
+mod kit;
+
+mod check_log;
+
+mod settlement;
