@@ -17,7 +17,7 @@
 //! | `result_twice` | a second success for a hosted call | breaks |
 //! | `error_after_result` | an error for a hosted call that has its outcome | tolerated |
 //! | `finish_changed` | a second finish with another reason | breaks |
-//! | `finish_repeated` | a second finish with the same reason | tolerated; what the first left out is filled in |
+//! | `finish_repeated` | a second finish with the same reason | tolerated; what the first left out is filled in, and a later usage counts |
 //! | `too_many_blocks` | a block index of 65,536 or more | breaks |
 //!
 //! Several open blocks at once, a call without streamed arguments, a call while its arguments are open, a missing or repeated step start, content after a finish, and a finish while blocks are open are all legal.

@@ -487,8 +487,7 @@ impl StepLedger {
         }
         call.stage = Stage::Running;
         call.ran = true;
-        let answered = call.answer.take();
-        Release::Run { name: call.name.clone(), input: call.input.clone(), answered }
+        Release::Run { name: call.name.clone(), input: call.input.clone(), answered: call.answer.clone() }
     }
 
     /// Takes up again a call that was started, and whose result was lost, because it may run again.
@@ -497,7 +496,7 @@ impl StepLedger {
             Some(call) => {
                 call.stage = Stage::Running;
                 call.ran = true;
-                Release::Run { name: call.name.clone(), input: call.input.clone(), answered: call.answer.take() }
+                Release::Run { name: call.name.clone(), input: call.input.clone(), answered: call.answer.clone() }
             }
             None => Release::Forbidden,
         }

@@ -16,11 +16,13 @@ impl StepLedger {
         self.message
     }
 
-    /// Whether anything visible was produced: text, reasoning, media, any sign of a call.
+    /// Whether anything visible was produced: text, reasoning, media, any sign of a call, the result of a carried one.
     ///
     /// From then on there is no transparent retry and no overflow recovery.
     pub fn output_started(&self) -> bool {
-        self.blocks.iter().any(|block| !matches!(block, Block::Vacant)) || !self.calls.is_empty()
+        self.blocks.iter().any(|block| !matches!(block, Block::Vacant))
+            || !self.calls.is_empty()
+            || self.carried.iter().any(|carried| carried.settled)
     }
 
     /// Whether a complete local call was admitted.

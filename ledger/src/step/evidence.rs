@@ -45,7 +45,7 @@ pub(super) struct Call {
     /// The arguments of a complete call.
     pub(super) input: Value,
     pub(super) replay: Option<ReplayClass>,
-    /// What a person answered, until the call is started with it.
+    /// What a person answered, for as long as the call has no outcome: a run whose result is lost may be taken up with it again.
     pub(super) answer: Option<PersonsAnswer>,
     /// Whether it was ever released to run.
     pub(super) ran: bool,
