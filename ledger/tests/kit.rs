@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde_json::json;
 use settled_ledger::check::{Breach, check_events};
 use settled_ledger::{
-    Admission, Delivery, Event, Events, InputId, InputPromoted, Release, Seq, Settlement, StepEnd, StepLedger,
-    StepStarted, ToolOutcome, ToolUse, Unsettled,
+    Admission, CarriedCall, Delivery, Event, Events, InputId, InputPromoted, NewRow, Release, Seq, Settlement, StepEnd,
+    StepLedger, StepStarted, StreamExit, Timestamp, ToolOutcome, ToolUse, Unsettled,
 };
 use settled_provider_api::{ModelRef, ProviderEvent, ToolDefinition};
 use settled_tools_api::{CallKey, Content, MessageId, Replay, SessionId, ToolOutput};
@@ -74,10 +74,30 @@ impl Bench {
 
     pub(crate) fn with(tool_use: ToolUse) -> Self {
         let begun = StepStarted { last: tool_use == ToolUse::Off, ..started(1, 1) };
-        Self {
-            ledger: StepLedger::new(session(), step(1), tools(), tool_use),
-            log: vec![promoted(1, "hello"), begun.into()],
+        Self::behind(vec![promoted(1, "hello")], begun, Vec::new())
+    }
+
+    /// A step behind a log, with the hosted calls that an earlier step left open.
+    pub(crate) fn behind(mut log: Vec<Event>, begun: StepStarted, carried: Vec<CarriedCall>) -> Self {
+        let tool_use = if begun.last { ToolUse::Off } else { ToolUse::On };
+        let ledger = StepLedger::new(session(), begun.message, tools(), tool_use).carrying(carried);
+        log.push(begun.into());
+        Self { ledger, log }
+    }
+
+    /// Admits events of the provider, and a stream that ends by itself behind them.
+    pub(crate) fn stream(&mut self, events: &[ProviderEvent]) {
+        for event in events {
+            self.say(event);
         }
+        self.exit(StreamExit::Completed);
+    }
+
+    /// Admits the stream's exit, and records it.
+    pub(crate) fn exit(&mut self, exit: StreamExit) {
+        self.owe(|ledger| ledger.admit_stream_exit(exit));
+        self.ledger.release_held_overflow();
+        self.owe(|ledger| ledger.streamed());
     }
 
     /// Admits an event of the provider; gives the call that may start, if one may.
@@ -124,4 +144,22 @@ impl Bench {
     pub(crate) fn breaches(&self) -> Vec<Breach> {
         check_events(placed(&self.log))
     }
+}
+
+/// An event in a line: its kind, and its fields but for the step.
+pub(crate) fn line(event: &Event) -> String {
+    let row = NewRow::encode(event, Timestamp::default()).unwrap();
+    let mut fields: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&row.body).unwrap();
+    if fields.get("message") == Some(&json!(step(1))) {
+        fields.remove("message");
+    }
+    match fields.is_empty() {
+        true => row.kind,
+        false => format!("{} {}", row.kind, serde_json::Value::Object(fields)),
+    }
+}
+
+/// Events as lines.
+pub(crate) fn lines(events: &[Event]) -> Vec<String> {
+    events.iter().map(line).collect()
 }

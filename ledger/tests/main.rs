@@ -6,4 +6,12 @@ mod kit;
 
 mod check_log;
 
+mod check_request;
+
+mod evidence;
+
+mod restore;
+
 mod settlement;
+
+mod violations;
