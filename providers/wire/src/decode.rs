@@ -63,9 +63,13 @@ pub enum BodyKind {
     Lines,
 }
 
-/// What a body is, by the first byte that is neither white space nor of a byte order mark; `None` while there is none.
+/// What a body is, by its first byte that is neither white space nor of a byte order mark; `None` while there is none.
 pub fn sniff(bytes: &[u8]) -> Option<BodyKind> {
-    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    const MARK: &[u8] = b"\xef\xbb\xbf";
+    if MARK.starts_with(bytes) {
+        return None;
+    }
+    let bytes = bytes.strip_prefix(MARK).unwrap_or(bytes);
     match bytes.trim_ascii_start().first()? {
         b'{' | b'[' => Some(BodyKind::Json),
         b'<' => Some(BodyKind::Markup),

@@ -1,0 +1,353 @@
+//! The shape of one chunk on the wire: borrowed from its text, lenient where servers differ, strict where evidence could be lost.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// A chunk of a stream, or a whole answer.
+#[derive(Deserialize)]
+pub(super) struct Chunk<'a> {
+    #[serde(borrow, default)]
+    pub(super) id: Text<'a>,
+    #[serde(borrow, default)]
+    pub(super) object: Text<'a>,
+    #[serde(borrow, default)]
+    pub(super) model: Text<'a>,
+    #[serde(borrow, default)]
+    pub(super) choices: Choices<'a>,
+    #[serde(default)]
+    pub(super) usage: Option<Counts>,
+    #[serde(default)]
+    pub(super) x_groq: Option<XGroq>,
+    #[serde(borrow, default)]
+    pub(super) error: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) citations: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) search_results: Option<&'a RawValue>,
+}
+
+/// Where Groq puts usage.
+#[derive(Deserialize)]
+pub(super) struct XGroq {
+    #[serde(default)]
+    pub(super) usage: Option<Counts>,
+}
+
+/// The choices of a chunk: only the first of them, index 0, is an answer to us.
+#[derive(Default)]
+pub(super) struct Choices<'a> {
+    /// Whether the field was there.
+    pub(super) given: bool,
+    pub(super) first: Option<Choice<'a>>,
+    /// How many others there were.
+    pub(super) others: u64,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Choice<'a> {
+    #[serde(default)]
+    index: Option<i64>,
+    #[serde(borrow, default)]
+    pub(super) delta: Option<Delta<'a>>,
+    /// The whole answer, of a server that does not stream; some repeat it beside each delta.
+    #[serde(borrow, default)]
+    pub(super) message: Option<Delta<'a>>,
+    #[serde(borrow, default)]
+    pub(super) finish_reason: Text<'a>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Delta<'a> {
+    #[serde(borrow, default)]
+    pub(super) content: Content<'a>,
+    #[serde(borrow, default)]
+    pub(super) refusal: Text<'a>,
+    #[serde(borrow, default)]
+    pub(super) reasoning_content: Text<'a>,
+    #[serde(borrow, default)]
+    pub(super) reasoning: Text<'a>,
+    #[serde(borrow, default)]
+    pub(super) reasoning_details: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) tool_calls: Option<Vec<Fragment<'a>>>,
+    /// What calls were before there were several.
+    #[serde(borrow, default)]
+    pub(super) function_call: Option<Function<'a>>,
+    #[serde(borrow, default)]
+    pub(super) annotations: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) images: Option<&'a RawValue>,
+}
+
+/// A piece of a call; no field of it can be relied on.
+#[derive(Default, Deserialize)]
+pub(super) struct Fragment<'a> {
+    #[serde(default)]
+    pub(super) index: Option<i64>,
+    #[serde(borrow, default)]
+    pub(super) id: Text<'a>,
+    #[serde(borrow, default)]
+    pub(super) function: Option<Function<'a>>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Function<'a> {
+    #[serde(borrow, default)]
+    pub(super) name: Text<'a>,
+    /// A text of JSON; an object from some gateways.
+    #[serde(borrow, default)]
+    pub(super) arguments: Option<&'a RawValue>,
+}
+
+impl<'a> Function<'a> {
+    /// The arguments as text; nothing and `null` are no text.
+    pub(super) fn arguments(&self) -> Result<Cow<'a, str>, serde_json::Error> {
+        match self.arguments.map(RawValue::get) {
+            None => Ok(Cow::Borrowed("")),
+            Some(text) if text.starts_with('"') => serde_json::from_str::<Text<'a>>(text).map(|text| text.0),
+            Some(object) => Ok(Cow::Borrowed(object)),
+        }
+    }
+}
+
+/// The content of a delta or a message.
+pub(super) enum Content<'a> {
+    Text(Text<'a>),
+    Parts(Vec<Part<'a>>),
+}
+
+/// A part of a content that is a list.
+#[derive(Deserialize)]
+pub(super) struct Part<'a> {
+    #[serde(borrow, default, rename = "type")]
+    pub(super) kind: Text<'a>,
+    #[serde(borrow, default)]
+    pub(super) text: Text<'a>,
+    #[serde(borrow, default)]
+    pub(super) thinking: Option<Box<Content<'a>>>,
+}
+
+/// Usage as the wire has it, from all the places where it is put.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(super) struct Counts {
+    pub(super) prompt_tokens: Count,
+    pub(super) completion_tokens: Count,
+    pub(super) total_tokens: Count,
+    pub(super) prompt_tokens_details: Option<PromptDetails>,
+    pub(super) completion_tokens_details: Option<CompletionDetails>,
+    pub(super) reasoning_tokens: Count,
+    pub(super) cached_tokens: Count,
+    pub(super) prompt_cache_hit_tokens: Count,
+    pub(super) cache_read_input_tokens: Count,
+    pub(super) cache_creation_input_tokens: Count,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(super) struct PromptDetails {
+    pub(super) cached_tokens: Count,
+    pub(super) cache_write_tokens: Count,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(super) struct CompletionDetails {
+    pub(super) reasoning_tokens: Count,
+}
+
+/// A number of tokens; what is negative counts as 0, and what is no number as not reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Count(pub(super) Option<u64>);
+
+/// A text that is borrowed where it has no escapes; `null` is empty, a number is its digits.
+///
+/// (Inside an `Option`, serde would not borrow a `Cow`.)
+#[derive(Default)]
+pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
+
+impl<'a> Text<'a> {
+    /// Whether there is nothing but white space.
+    pub(super) fn is_blank(&self) -> bool {
+        self.0.trim().is_empty()
+    }
+
+    /// The text, if it is not blank.
+    pub(super) fn given(self) -> Option<Cow<'a, str>> {
+        (!self.is_blank()).then_some(self.0)
+    }
+}
+
+impl Default for Content<'_> {
+    fn default() -> Self {
+        Self::Text(Text::default())
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Texts<'a>(PhantomData<&'a str>);
+
+        impl<'de: 'a, 'a> Visitor<'de> for Texts<'a> {
+            type Value = Text<'a>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text or null")
+            }
+
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Text<'a>, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Text<'a>, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+
+            fn visit_string<E: Error>(self, text: String) -> Result<Text<'a>, E> {
+                Ok(Text(Cow::Owned(text)))
+            }
+
+            fn visit_unit<E: Error>(self) -> Result<Text<'a>, E> {
+                Ok(Text::default())
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Text<'a>, E> {
+                Ok(Text(Cow::Owned(number.to_string())))
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Text<'a>, E> {
+                Ok(Text(Cow::Owned(number.to_string())))
+            }
+        }
+
+        deserializer.deserialize_any(Texts(PhantomData))
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Contents<'a>(PhantomData<&'a str>);
+
+        impl<'de: 'a, 'a> Visitor<'de> for Contents<'a> {
+            type Value = Content<'a>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text, a list of parts or null")
+            }
+
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Content<'a>, E> {
+                Ok(Content::Text(Text(Cow::Borrowed(text))))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Content<'a>, E> {
+                Ok(Content::Text(Text(Cow::Owned(text.to_owned()))))
+            }
+
+            fn visit_unit<E: Error>(self) -> Result<Content<'a>, E> {
+                Ok(Content::default())
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Content<'a>, A::Error> {
+                let mut parts = Vec::new();
+                while let Some(part) = list.next_element()? {
+                    parts.push(part);
+                }
+                Ok(Content::Parts(parts))
+            }
+        }
+
+        deserializer.deserialize_any(Contents(PhantomData))
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Choices<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct List<'a>(PhantomData<&'a str>);
+
+        impl<'de: 'a, 'a> Visitor<'de> for List<'a> {
+            type Value = Choices<'a>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of choices or null")
+            }
+
+            fn visit_unit<E: Error>(self) -> Result<Choices<'a>, E> {
+                Ok(Choices { given: true, first: None, others: 0 })
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Choices<'a>, A::Error> {
+                let mut choices = Choices { given: true, first: None, others: 0 };
+                while let Some(choice) = list.next_element::<Choice<'a>>()? {
+                    if choices.first.is_none() && matches!(choice.index, None | Some(0)) {
+                        choices.first = Some(choice);
+                    } else {
+                        choices.others += 1;
+                    }
+                }
+                Ok(choices)
+            }
+        }
+
+        deserializer.deserialize_any(List(PhantomData))
+    }
+}
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Number;
+
+        impl<'de> Visitor<'de> for Number {
+            type Value = Count;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of tokens")
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Count, E> {
+                Ok(Count(Some(number)))
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Count, E> {
+                Ok(Count(Some(u64::try_from(number).unwrap_or(0))))
+            }
+
+            fn visit_f64<E: Error>(self, number: f64) -> Result<Count, E> {
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "the cast saturates, which is what is wanted"
+                )]
+                Ok(Count(number.is_finite().then_some(number as u64)))
+            }
+
+            fn visit_unit<E: Error>(self) -> Result<Count, E> {
+                Ok(Count(None))
+            }
+
+            fn visit_bool<E: Error>(self, _: bool) -> Result<Count, E> {
+                Ok(Count(None))
+            }
+
+            fn visit_str<E: Error>(self, _: &str) -> Result<Count, E> {
+                Ok(Count(None))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Count, A::Error> {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Count(None))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Count, A::Error> {
+                while list.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Count(None))
+            }
+        }
+
+        deserializer.deserialize_any(Number)
+    }
+}
