@@ -3,6 +3,7 @@
 //! - Provider state goes back only to the provider and model that it came from, and only from a step that settled cleanly; a hosted call's pair keeps it also from a failed step.
 //! - Reasoning for another model, or of a failed step, becomes text.
 //! - Every call has one result right behind its message, in the order of the calls; hosted results stand inline.
+//! - A hosted call that a pause left open is answered with an error once somebody speaks; a result that comes later is left out.
 //! - Labels are unique in a request: a blank or repeated one is replaced, in the call and in its result.
 //! - Blank text is left out unless it carries state, and an empty message with it.
 //! - Media that the model does not accept becomes a text that says so.
@@ -72,18 +73,34 @@ impl Lowering {
     fn entry(&mut self, entry: &Entry, model: &ModelRef, capabilities: &Capabilities) {
         match entry {
             Entry::User(content) => self.user(accepted(content, capabilities)),
-            Entry::Synthetic(text) => self.user(vec![Content::text(text.as_str())]),
+            Entry::Synthetic(text) => self.user(accepted(&[Content::text(text.as_str())], capabilities)),
             Entry::Summary(summary) => self.user(vec![Content::Text(checkpoint(summary))]),
             Entry::Assistant(assistant) => self.assistant(assistant, model, capabilities),
         }
     }
 
     fn user(&mut self, content: Vec<Content>) {
-        let content: Vec<_> =
-            content.into_iter().filter(|piece| piece.as_text().is_none_or(|text| !blank(text))).collect();
         if !content.is_empty() {
+            self.close_hosted();
             self.open_ended = false;
             self.messages.push(Arc::new(Message::User(content)));
+        }
+    }
+
+    /// Answers hosted calls that a pause has left open, because the model does not go on from its own message: somebody has spoken.
+    fn close_hosted(&mut self) {
+        let is_assistant = |message: &Arc<Message>| matches!(message.as_ref(), Message::Assistant(_));
+        let open = std::mem::take(&mut self.labels.hosted);
+        if !open.is_empty()
+            && let Some(place) = self.messages.iter().rposition(is_assistant)
+            && let Some(message) = self.messages.get_mut(place)
+            && let Message::Assistant(parts) = Arc::make_mut(message)
+        {
+            for (key, (label, name)) in open {
+                let mut result = HostedResultPart::new(key, label, name, vec![Content::text(NO_OUTCOME)]);
+                result.error = true;
+                parts.push(AssistantPart::HostedResult(result));
+            }
         }
     }
 
@@ -129,7 +146,7 @@ impl Lowering {
                     }
                 }
                 Part::HostedResult(result) => {
-                    // A result whose call was summarised away has nothing to answer to.
+                    // A result whose call was summarised away, or that came too late, has nothing to answer to.
                     let Some((label, name)) = self.labels.hosted.remove(&result.key) else { continue };
                     let mut lowered =
                         HostedResultPart::new(result.key, label, name, accepted(&result.outcome.content, capabilities));
@@ -182,12 +199,15 @@ fn tool_result(call: &CallEntry, label: String, capabilities: &Capabilities) -> 
     let (error, content) = match &call.outcome {
         Some(outcome) => (outcome.error, never_empty(accepted(&outcome.content, capabilities))),
         // A settled step has an outcome for every call; a log that lacks one is still lowered to a well-formed request.
-        None => (true, vec![Content::text("The call has no recorded outcome.")]),
+        None => (true, vec![Content::text(NO_OUTCOME)]),
     };
     ToolResult::new(call.key, label, call.name.as_str(), error, content)
 }
 
-/// Content with media that the model does not accept put into words.
+/// What stands for an outcome that is not there.
+const NO_OUTCOME: &str = "The call has no recorded outcome.";
+
+/// Content without blank text, and with media that the model does not accept put into words.
 fn accepted(content: &[Content], capabilities: &Capabilities) -> Vec<Content> {
     let accept = |piece: &Content| match piece {
         Content::Media(media) if !capabilities.accepts(&media.mime) => {
@@ -196,7 +216,7 @@ fn accepted(content: &[Content], capabilities: &Capabilities) -> Vec<Content> {
         }
         other => other.clone(),
     };
-    content.iter().map(accept).collect()
+    content.iter().filter(|piece| piece.as_text().is_none_or(|text| !blank(text))).map(accept).collect()
 }
 
 /// The message that stands for everything that was summarised.

@@ -13,7 +13,7 @@ use super::{Breach, Invariant};
 /// Checks a request as it goes to a provider, for a model with these capabilities.
 ///
 /// - Each local call has one result, right behind its message, in the order of the calls; there is no result without a call.
-/// - A hosted call has its result inline, in its message or a later one; only a call that a pause left open may lack it, and then nothing but the model's own messages may follow.
+/// - A hosted call has its result inline, in its message or a later one; only a call that a pause left open may lack it, and then nobody else may speak behind it.
 /// - Labels are never blank and never used twice; arguments are objects.
 /// - No text is blank unless it carries state; no message and no system part is empty.
 /// - Media is of a kind that the model accepts.
@@ -93,7 +93,7 @@ impl<'a> RequestCheck<'a> {
         if !matches!(message, Message::Tool(_)) {
             self.no_local_call_open();
         }
-        if !matches!(message, Message::Assistant(_)) {
+        if matches!(message, Message::System(_) | Message::User(_)) {
             for call in std::mem::take(&mut self.hosted) {
                 self.breach_here(&format!("it follows a hosted call without its result, `{}`", call.id));
             }
