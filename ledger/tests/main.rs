@@ -10,6 +10,8 @@ mod check_request;
 
 mod evidence;
 
+mod lowering;
+
 mod restore;
 
 mod settlement;
