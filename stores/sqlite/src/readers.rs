@@ -1,0 +1,95 @@
+//! The readers: a few threads with a connection each, so that no read waits for the writer.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_channel::oneshot;
+use rusqlite::{Connection, OpenFlags};
+use settled_ledger::store::StoreError;
+
+use crate::error::{Fault, closed};
+use crate::flight::Flight;
+use crate::schema::connect;
+
+/// Something to read, and somebody to answer.
+pub(crate) type Read = Box<dyn FnOnce(Result<&Connection, StoreError>) + Send>;
+
+/// An answer that is on its way.
+pub(crate) type Answer<T> = oneshot::Receiver<Result<T, StoreError>>;
+
+/// The handles' end of the readers' channel.
+#[derive(Debug)]
+pub(crate) struct ToReaders {
+    reads: Sender<Read>,
+    file: PathBuf,
+}
+
+impl ToReaders {
+    pub(crate) fn new(reads: Sender<Read>, file: PathBuf) -> Self {
+        Self { reads, file }
+    }
+
+    /// Has something read.
+    pub(crate) async fn call<T, F>(&self, flight: Flight, read: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<Result<T, StoreError>, Fault> + Send + 'static,
+    {
+        let answer = self.start(flight, read);
+        answer.await.unwrap_or_else(|_| Err(closed(&self.file)))
+    }
+
+    /// Has something read, and does not wait for it.
+    pub(crate) fn start<T, F>(&self, flight: Flight, read: F) -> Answer<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<Result<T, StoreError>, Fault> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let file = self.file.clone();
+        let work: Read = Box::new(move |db| {
+            let read = db.and_then(|db| transaction(db, read).unwrap_or_else(|fault| Err(fault.named(&file))));
+            // Whoever asked may have gone away.
+            let _ = reply.send(read);
+            // The call is under way until it is answered.
+            drop(flight);
+        });
+        // Readers that are gone drop what is sent, and with it the answer's other end.
+        let _ = self.reads.send(work);
+        answer
+    }
+}
+
+/// Reads in one transaction: a session that is erased meanwhile is there as a whole, or not at all.
+fn transaction<T>(
+    db: &Connection,
+    read: impl FnOnce(&Connection) -> Result<Result<T, StoreError>, Fault>,
+) -> Result<Result<T, StoreError>, Fault> {
+    let tx = db.unchecked_transaction()?;
+    let read = read(&tx)?;
+    tx.commit()?;
+    Ok(read)
+}
+
+/// A reader's thread.
+pub(crate) fn run(reads: &Arc<Mutex<Receiver<Read>>>, file: &Path, busy: Duration) {
+    let mut db = None;
+    loop {
+        let next = reads.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(read) = next else { return };
+        if db.is_none() {
+            match connect(file, OpenFlags::SQLITE_OPEN_READ_ONLY, busy) {
+                Ok(opened) => db = Some(opened),
+                Err(fault) => {
+                    read(Err(fault.named(file)));
+                    continue;
+                }
+            }
+        }
+        if let Some(db) = &db {
+            read(Ok(db));
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! The file: its tables, its version, and opening it.
+//!
+//! | table | holds |
+//! |---|---|
+//! | `events` | every event of every session, in the order in which they were appended; `prev` is the row before it of the same session |
+//! | `marks` | the rows of each session's every 64th event: from there a place in its log is found |
+//! | `heads` | what every append changes of a session: kept apart from the rest so that a commit of many sessions touches few pages |
+//! | `sessions` | the rest of a session: state, owner, tags |
+//! | `tags` | the sessions by their tags |
+//! | `inbox` | pending input, in order of arrival |
+//! | `keys` | every key that input was admitted under, with the input's id and a hash of its content |
+//! | `workers` | when each worker's lease runs out |
+//!
+//! An index on (session, seq) would make a commit of 64 sessions' rows touch 64 pages of the index; a mark is written for one row in 64.
+//! The view `timeline` shows the log to people; see the crate's page.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, OpenFlags};
+use settled_ledger::store::{StoreError, StoreErrorKind};
+
+use crate::error::Fault;
+use crate::wait::Jitter;
+
+/// The version of the schema that this version writes; files of older versions are brought up when they are opened.
+pub(crate) const VERSION: i64 = 1;
+
+/// What the file says it is: `setl`.
+const APPLICATION: i64 = 0x7365_746c;
+
+/// One event in so many has a mark.
+pub(crate) const MARK_EVERY: u64 = 64;
+
+const SCHEMA: &str = "
+CREATE TABLE events (
+    id INTEGER PRIMARY KEY,
+    session INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    prev INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    version INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    body TEXT NOT NULL
+);
+CREATE TABLE marks (
+    session INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    event INTEGER NOT NULL,
+    PRIMARY KEY (session, seq)
+) WITHOUT ROWID;
+CREATE TABLE heads (
+    session INTEGER PRIMARY KEY,
+    head INTEGER NOT NULL,
+    event INTEGER NOT NULL,
+    batch BLOB,
+    updated INTEGER NOT NULL
+);
+CREATE TABLE sessions (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    state TEXT NOT NULL,
+    waits INTEGER NOT NULL,
+    due INTEGER,
+    epoch INTEGER NOT NULL,
+    worker BLOB,
+    arrivals INTEGER NOT NULL,
+    tags TEXT NOT NULL,
+    created INTEGER NOT NULL
+);
+CREATE INDEX sessions_due ON sessions (due) WHERE due IS NOT NULL;
+CREATE TABLE tags (
+    name TEXT NOT NULL,
+    value TEXT NOT NULL,
+    id TEXT NOT NULL,
+    PRIMARY KEY (name, value, id)
+) WITHOUT ROWID;
+CREATE TABLE inbox (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    session INTEGER NOT NULL,
+    arrival INTEGER NOT NULL,
+    id BLOB NOT NULL,
+    key TEXT,
+    at INTEGER NOT NULL,
+    input TEXT NOT NULL,
+    UNIQUE (session, arrival)
+);
+CREATE TABLE keys (
+    session INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    input BLOB NOT NULL,
+    content TEXT NOT NULL,
+    PRIMARY KEY (session, key)
+) WITHOUT ROWID;
+CREATE TABLE workers (
+    id BLOB PRIMARY KEY,
+    until INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE VIEW timeline AS
+    SELECT sessions.id AS session,
+           events.seq AS seq,
+           strftime('%Y-%m-%d %H:%M:%f', events.at / 1000.0, 'unixepoch') AS time,
+           events.kind AS event,
+           events.version AS version,
+           events.body AS fields
+    FROM events JOIN sessions ON sessions.number = events.session
+    ORDER BY events.id;
+";
+
+/// Opens the file for writing, makes it if there is none, and brings it up to this version.
+pub(crate) fn open(file: &Path, busy: Duration) -> Result<Connection, StoreError> {
+    make(file)?;
+    let db = connect(file, OpenFlags::SQLITE_OPEN_READ_WRITE, busy).map_err(|fault| fault.named(file))?;
+    let known = number(&db, "application_id").map_err(|fault| fault.named(file))?;
+    let empty = "SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema)";
+    let empty: bool = db.query_row(empty, [], |row| row.get(0)).map_err(|error| Fault::from(error).named(file))?;
+    if known != APPLICATION && !empty {
+        let message = format!("`{}` is a SQLite database of another application: give another path", file.display());
+        return Err(StoreError::new(StoreErrorKind::Corrupt, message));
+    }
+    let writable = !db.is_readonly(rusqlite::MAIN_DB).map_err(|error| Fault::from(error).named(file))?;
+    if !writable {
+        let message =
+            format!("`{}` may not be written to: look at its permissions and those of its folder", file.display());
+        return Err(StoreError::new(StoreErrorKind::ReadOnly, message));
+    }
+    let version = patiently(busy, || prepare(&db)).map_err(|fault| fault.named(file))?;
+    if version > VERSION {
+        let message = format!(
+            "`{}` was written by a newer version (its schema is {version}, this version knows {VERSION}): \
+             update the program, or give another path",
+            file.display()
+        );
+        return Err(StoreError::new(StoreErrorKind::Newer, message));
+    }
+    Ok(db)
+}
+
+/// Opens one more connection on a file that [`open`] has seen.
+pub(crate) fn connect(file: &Path, access: OpenFlags, busy: Duration) -> Result<Connection, Fault> {
+    let db = Connection::open_with_flags(file, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    db.busy_timeout(busy)?;
+    db.set_prepared_statement_cache_capacity(64);
+    Ok(db)
+}
+
+/// Sees to it that there is a file that may be written to, and that nobody else may read.
+fn make(file: &Path) -> Result<(), StoreError> {
+    let shown = file.display();
+    let folder = file.parent().unwrap_or(file);
+    if !folder.is_dir() {
+        let message = format!("the folder `{}` of `{shown}` is not there: make it first", folder.display());
+        return Err(StoreError::new(StoreErrorKind::Unavailable, message));
+    }
+    if file.is_dir() {
+        let message = format!("`{shown}` is a folder: give the path of a file");
+        return Err(StoreError::new(StoreErrorKind::Unavailable, message));
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(file) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let kind = match error.kind() {
+                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => StoreErrorKind::ReadOnly,
+                _ => StoreErrorKind::Unavailable,
+            };
+            let message = format!("`{shown}` cannot be opened for writing: {error}; look at its permissions");
+            Err(StoreError::new(kind, message))
+        }
+    }
+}
+
+/// Sets a connection up to write, makes the tables where there are none, and answers the schema's version.
+fn prepare(db: &Connection) -> Result<i64, Fault> {
+    let version = number(db, "user_version")?;
+    if version > VERSION {
+        return Ok(version);
+    }
+    // A commit is durable when it is answered: the log is synced at every one, on Apple's disks with the flush that reaches them.
+    db.execute_batch(
+        "PRAGMA journal_mode = WAL;
+         PRAGMA synchronous = FULL;
+         PRAGMA fullfsync = ON;
+         PRAGMA wal_autocheckpoint = 0;
+         PRAGMA temp_store = MEMORY;",
+    )?;
+    if version < VERSION {
+        db.execute_batch("BEGIN IMMEDIATE")?;
+        let made = made(db).and_then(|()| Ok(db.execute_batch("COMMIT")?));
+        if made.is_err() {
+            // The failure that counts is the first.
+            let _ = db.execute_batch("ROLLBACK");
+        }
+        made?;
+    }
+    number(db, "user_version")
+}
+
+/// Makes the tables, unless another process has done so in the meantime.
+fn made(db: &Connection) -> Result<(), Fault> {
+    if number(db, "user_version")? == 0 {
+        db.execute_batch(SCHEMA)?;
+        db.execute_batch(&format!("PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"))?;
+    }
+    Ok(())
+}
+
+fn number(db: &Connection, pragma: &str) -> Result<i64, Fault> {
+    Ok(db.pragma_query_value(None, pragma, |row| row.get(0))?)
+}
+
+/// Does something again while another process is in the way, for as long as is bearable.
+fn patiently<T>(bearable: Duration, mut attempt: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault> {
+    let (start, mut jitter) = (Instant::now(), Jitter::new());
+    loop {
+        match attempt() {
+            Err(fault) if fault.is_busy() && start.elapsed() < bearable => std::thread::sleep(jitter.next()),
+            done => return done,
+        }
+    }
+}
+
+/// Which file a path leads to: another one at the same path, or none, is not the one that was opened.
+pub(crate) fn identity(file: &Path) -> Option<(u64, u64)> {
+    let found = fs::metadata(file).ok()?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        Some((found.dev(), found.ino()))
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = found;
+        Some((0, 0))
+    }
+}

@@ -1,0 +1,399 @@
+//! The writer: one thread, one transaction for all that waits.
+//!
+//! Calls come over a channel.
+//! The writer takes the first, begins a transaction, runs it and all that has come in the meantime, commits once, and answers them all.
+//! Where the transaction fails, it is rolled back and its calls are run again one by one, so that each fails only for itself.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use futures_channel::oneshot;
+use rusqlite::Connection;
+use settled_ledger::Clock;
+use settled_ledger::store::StoreError;
+
+use crate::error::{Fault, closed};
+use crate::flight::Flight;
+use crate::read::session_id;
+use crate::schema::identity;
+use crate::wait::Jitter;
+use crate::watch::Watch;
+use crate::write::{Done, Memory, News, Tx};
+
+/// What is sent to the writer.
+pub(crate) enum Message {
+    /// Something to write.
+    Call(Box<dyn Call>),
+    /// Somebody listens now: look for what other processes write.
+    Watched,
+}
+
+/// Something to write, and somebody to answer.
+pub(crate) trait Call: Send {
+    /// Does it; it may be done again after a transaction that failed.
+    fn run(&mut self, tx: &mut Tx<'_>) -> Result<(), Fault>;
+    /// Since when it waits.
+    fn since(&self) -> Instant;
+    /// Answers whoever asked.
+    fn answer(self: Box<Self>, end: Result<(), Lost>);
+}
+
+/// Why a call has no answer of its own.
+#[derive(Clone, Debug)]
+pub(crate) enum Lost {
+    /// Nothing of it was written.
+    Refused(StoreError),
+    /// It may have been written, or not.
+    Unknown(StoreError),
+}
+
+impl Lost {
+    pub(crate) fn error(self) -> StoreError {
+        match self {
+            Self::Refused(error) | Self::Unknown(error) => error,
+        }
+    }
+}
+
+/// How calls are put together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grouping {
+    /// At most so many calls in a transaction.
+    pub(crate) most: usize,
+    /// How long the first call may wait for those that are expected.
+    pub(crate) gather: Duration,
+}
+
+/// What the writer has done so far.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) commits: AtomicU64,
+    pub(crate) calls: AtomicU64,
+    pub(crate) rows: AtomicU64,
+}
+
+/// The handles' end of the writer's channel.
+#[derive(Debug)]
+pub(crate) struct ToWriter {
+    calls: Sender<Message>,
+    /// How many calls wait in the channel.
+    queued: Arc<AtomicUsize>,
+    file: PathBuf,
+}
+
+impl ToWriter {
+    pub(crate) fn new(calls: Sender<Message>, queued: Arc<AtomicUsize>, file: PathBuf) -> Self {
+        Self { calls, queued, file }
+    }
+
+    /// Has something written; what is answered is durable.
+    pub(crate) async fn call<T, F>(&self, flight: Flight, work: F) -> Result<T, Lost>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Tx<'_>) -> Result<T, Fault> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let work = Work { work, done: None, reply, since: Instant::now(), _flight: flight };
+        self.queued.fetch_add(1, Ordering::SeqCst);
+        if self.calls.send(Message::Call(Box::new(work))).is_err() {
+            self.queued.fetch_sub(1, Ordering::SeqCst);
+            return Err(Lost::Refused(closed(&self.file)));
+        }
+        // The writer answers everything that it takes; if it is gone, what it had in hand may have been committed.
+        answer.await.unwrap_or_else(|_| Err(Lost::Unknown(closed(&self.file))))
+    }
+
+    /// Says that somebody listens.
+    pub(crate) fn watched(&self) {
+        // A writer that is gone has nothing to tell.
+        let _ = self.calls.send(Message::Watched);
+    }
+}
+
+struct Work<T, F> {
+    work: F,
+    done: Option<T>,
+    reply: oneshot::Sender<Result<T, Lost>>,
+    since: Instant,
+    // Dropped last, after the answer: the call is under way until then.
+    _flight: Flight,
+}
+
+impl<T, F> Call for Work<T, F>
+where
+    T: Send,
+    F: FnMut(&mut Tx<'_>) -> Result<T, Fault> + Send,
+{
+    fn run(&mut self, tx: &mut Tx<'_>) -> Result<(), Fault> {
+        self.done = Some((self.work)(tx)?);
+        Ok(())
+    }
+
+    fn since(&self) -> Instant {
+        self.since
+    }
+
+    fn answer(self: Box<Self>, end: Result<(), Lost>) {
+        let Self { done, reply, _flight, .. } = *self;
+        let answer = match (end, done) {
+            (Ok(()), Some(done)) => Ok(done),
+            (Ok(()), None) => return,
+            (Err(lost), _) => Err(lost),
+        };
+        // Whoever asked may have gone away.
+        let _ = reply.send(answer);
+    }
+}
+
+/// The writer's thread.
+pub(crate) struct Writer {
+    pub(crate) db: Connection,
+    pub(crate) file: PathBuf,
+    pub(crate) identity: Option<(u64, u64)>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) calls: Receiver<Message>,
+    pub(crate) queued: Arc<AtomicUsize>,
+    pub(crate) counts: Arc<Counts>,
+    pub(crate) watch: Arc<Watch>,
+    pub(crate) grouping: Grouping,
+    pub(crate) busy: Duration,
+    pub(crate) poll: Duration,
+    pub(crate) memory: Memory,
+    /// The file's data version when it was last looked at; another one means that another connection has written.
+    pub(crate) version: i64,
+    /// The rows of `events` and `inbox` up to which others' writing is known.
+    pub(crate) seen: (i64, i64),
+    /// How many calls the last transaction had: so many are expected again.
+    pub(crate) last: usize,
+}
+
+impl Writer {
+    /// Serves until the last handle is gone.
+    pub(crate) fn run(mut self) {
+        loop {
+            let message = if self.watch.is_watched() {
+                match self.calls.recv_timeout(self.poll) {
+                    Ok(message) => message,
+                    Err(RecvTimeoutError::Timeout) => {
+                        // What cannot be read now is looked for again in a moment.
+                        let _ = self.look();
+                        continue;
+                    }
+                    Err(RecvTimeoutError::Disconnected) => return,
+                }
+            } else {
+                match self.calls.recv() {
+                    Ok(message) => message,
+                    Err(_) => return,
+                }
+            };
+            if let Message::Call(call) = message {
+                self.queued.fetch_sub(1, Ordering::SeqCst);
+                self.gather();
+                self.group(call);
+            }
+        }
+    }
+
+    /// Waits a moment for calls that are expected.
+    ///
+    /// Sessions that append one batch after another come back right after they were answered: without this wait the first of them would be committed alone.
+    fn gather(&self) {
+        if self.last < 2 {
+            return;
+        }
+        let start = Instant::now();
+        let (mut before, mut quiet) = (0, start);
+        loop {
+            let queued = self.queued.load(Ordering::SeqCst);
+            let now = Instant::now();
+            if queued != before {
+                (before, quiet) = (queued, now);
+            }
+            if queued + 1 >= self.last || now - start >= self.grouping.gather || now - quiet >= self.grouping.gather / 4
+            {
+                return;
+            }
+            thread::yield_now();
+        }
+    }
+
+    /// Runs a call and all that wait, in one transaction where that goes well.
+    fn group(&mut self, first: Box<dyn Call>) {
+        let mut calls = vec![first];
+        while !calls.is_empty() {
+            match self.commit(&mut calls, Company::Welcome) {
+                Err(Failed::Before(fault)) if fault.is_busy() => {
+                    // Whoever came later may wait longer yet.
+                    let late = calls.iter().position(|call| call.since().elapsed() < self.busy);
+                    let rest = calls.split_off(late.unwrap_or(calls.len()));
+                    self.answer(calls, Err(Failed::Before(fault)));
+                    calls = rest;
+                }
+                Err(Failed::Before(_)) if calls.len() > 1 => {
+                    for call in std::mem::take(&mut calls) {
+                        let mut alone = vec![call];
+                        let end = self.commit(&mut alone, Company::None);
+                        self.answer(alone, end);
+                    }
+                }
+                end => self.answer(std::mem::take(&mut calls), end),
+            }
+        }
+    }
+
+    /// Runs calls in one transaction, and commits it.
+    fn commit(&mut self, calls: &mut Vec<Box<dyn Call>>, company: Company) -> Result<(), Failed> {
+        self.begin(calls)?;
+        let before = self.db.total_changes();
+        match self.run_all(calls, company) {
+            Ok(done) => {
+                if let Err(error) = self.db.execute_batch("COMMIT") {
+                    self.roll_back();
+                    return Err(Failed::AtCommit(error.into()));
+                }
+                self.last = calls.len();
+                self.counts.calls.fetch_add(calls.len() as u64, Ordering::Relaxed);
+                self.counts.rows.fetch_add(done.rows, Ordering::Relaxed);
+                if self.db.total_changes() != before {
+                    self.counts.commits.fetch_add(1, Ordering::Relaxed);
+                }
+                self.seen.0 = done.last_event.unwrap_or(self.seen.0);
+                self.seen.1 = done.last_input.unwrap_or(self.seen.1);
+                self.watch.tell(&done.news);
+                Ok(())
+            }
+            Err(fault) => {
+                self.roll_back();
+                Err(Failed::Before(fault))
+            }
+        }
+    }
+
+    /// Begins a transaction that may write; waits while another process has one, until the first call has waited for long enough.
+    fn begin(&mut self, calls: &[Box<dyn Call>]) -> Result<(), Failed> {
+        if identity(&self.file) != self.identity {
+            return Err(Failed::Before(Fault::Gone));
+        }
+        let mut jitter = Jitter::new();
+        loop {
+            let begun = self.db.execute_batch("BEGIN IMMEDIATE").map_err(Fault::from);
+            match begun {
+                Ok(()) => break,
+                Err(fault) if fault.is_busy() && calls.iter().any(|call| call.since().elapsed() < self.busy) => {
+                    thread::sleep(jitter.next());
+                }
+                Err(fault) => return Err(Failed::Before(fault)),
+            }
+        }
+        self.look().map_err(|fault| {
+            self.roll_back();
+            Failed::Before(fault)
+        })
+    }
+
+    /// Runs calls, and those that come meanwhile.
+    fn run_all(&mut self, calls: &mut Vec<Box<dyn Call>>, company: Company) -> Result<Done, Fault> {
+        let mut tx = Tx::new(&self.db, &*self.clock, &mut self.memory)?;
+        let mut next = 0;
+        loop {
+            while let Some(call) = calls.get_mut(next) {
+                call.run(&mut tx)?;
+                next += 1;
+            }
+            if company == Company::None || calls.len() >= self.grouping.most {
+                break;
+            }
+            match self.calls.try_recv() {
+                Ok(Message::Call(call)) => {
+                    self.queued.fetch_sub(1, Ordering::SeqCst);
+                    calls.push(call);
+                }
+                Ok(Message::Watched) => {}
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+            }
+        }
+        Ok(tx.done())
+    }
+
+    fn roll_back(&mut self) {
+        self.memory.forget();
+        // SQLite may have rolled it back already; the failure that counts came before.
+        let _ = self.db.execute_batch("ROLLBACK");
+    }
+
+    fn answer(&self, calls: Vec<Box<dyn Call>>, end: Result<(), Failed>) {
+        let end = end.map_err(|failed| match failed {
+            Failed::Before(fault) => Lost::Refused(fault.named(&self.file)),
+            Failed::AtCommit(fault) => Lost::Unknown(fault.named(&self.file)),
+        });
+        for call in calls {
+            call.answer(end.clone());
+        }
+    }
+
+    /// Looks whether another connection has written: what is kept in mind is then old, and who listens is told.
+    fn look(&mut self) -> Result<(), Fault> {
+        let version = self.db.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
+        if version == self.version {
+            return Ok(());
+        }
+        self.version = version;
+        self.memory.forget();
+        if self.watch.is_watched() {
+            self.watch.tell(&self.news()?);
+        }
+        self.seen = newest(&self.db)?;
+        Ok(())
+    }
+
+    /// What others have written since it was last looked at.
+    fn news(&self) -> Result<Vec<News>, Fault> {
+        let mut news = Vec::new();
+        let mut logs = self.db.prepare_cached(
+            "SELECT DISTINCT sessions.id FROM events LEFT JOIN sessions ON sessions.number = events.session
+             WHERE events.id > ?1",
+        )?;
+        let mut rows = logs.query([self.seen.0])?;
+        while let Some(row) = rows.next()? {
+            news.push(match row.get::<_, Option<String>>(0)? {
+                Some(_) => News::Log(session_id(row, 0)?),
+                None => News::Erased,
+            });
+        }
+        let mut hints = self.db.prepare_cached(
+            "SELECT DISTINCT sessions.id FROM inbox JOIN sessions ON sessions.number = inbox.session
+             WHERE inbox.number > ?1",
+        )?;
+        let mut rows = hints.query([self.seen.1])?;
+        while let Some(row) = rows.next()? {
+            news.push(News::Hint(session_id(row, 0)?));
+        }
+        Ok(news)
+    }
+}
+
+/// Whether others' calls may join a transaction.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Company {
+    Welcome,
+    None,
+}
+
+/// Why a transaction's calls have no answers of their own.
+enum Failed {
+    /// It was rolled back, or has never begun.
+    Before(Fault),
+    /// The commit failed: whether it is durable is not known.
+    AtCommit(Fault),
+}
+
+/// The newest rows of `events` and `inbox`.
+pub(crate) fn newest(db: &Connection) -> Result<(i64, i64), Fault> {
+    let newest = "SELECT ifnull((SELECT max(id) FROM events), 0), ifnull((SELECT max(number) FROM inbox), 0)";
+    Ok(db.prepare_cached(newest)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?)
+}
