@@ -37,7 +37,7 @@
 //!
 //! - *A command ends* when its shell exits.
 //!   What it left in the background is given 300 ms to close the output, and is then killed: a call never waits for the end of a pipe that somebody else holds.
-//! - *A cancel or a time limit* sends `SIGTERM` to the group, and `SIGKILL` one second later, or as soon as the shell has exited.
+//! - *A cancel or a time limit* sends `SIGTERM` to the group; if its shell has not exited one second later, the end comes all the same.
 //! - *A dropped call* kills the group at once.
 //! - *A host that dies*, even by `kill -9`, takes the group along: the group's leader is a watch that waits for the end of a pipe whose other end the host holds, and kills its group then.
 //!

@@ -74,9 +74,7 @@ pub(crate) async fn run(
     };
     if !matches!(end, End::Exited(_)) {
         group.ask_to_end();
-        if output.until(timeout(GRACE, group.exited())).await.is_err() {
-            group.kill();
-        }
+        let _exited_or_not = output.until(timeout(GRACE, group.exited())).await;
     }
     output.until_closed(Instant::now() + DRAIN).await;
     group.end().await;

@@ -122,6 +122,10 @@ async fn a_later_change_of_others_is_not_written_over() {
             fs::write(lost.join(path), "somebody else's").unwrap();
             assert_eq!(reconcile(lost, name, &input, &notes).await, Reconciled::CannotTell, "{name} {input}");
         }
+        // Of the same length as what the call wrote.
+        let length = notes[0]["len"].as_u64().unwrap();
+        fs::write(root.join(path), "?".repeat(usize::try_from(length).unwrap())).unwrap();
+        assert_eq!(reconcile(&root, name, &input, &notes).await, Reconciled::CannotTell);
         assert_eq!(reconcile(&root, name, &input, &[json!({"other": "note"})]).await, Reconciled::CannotTell);
     }
 }

@@ -280,7 +280,7 @@ async fn permissions_are_kept_and_respected() {
     let folder = folder(&[("script", b"old"), ("secret", b"old"), ("fixed", b"old")]);
     let path = |name: &str| folder.path().join(name);
     let mode = |name: &str| fs::metadata(path(name)).unwrap().mode() & 0o7777;
-    for (name, mode) in [("script", 0o755), ("secret", 0o600), ("fixed", 0o444)] {
+    for (name, mode) in [("script", 0o777), ("secret", 0o600), ("fixed", 0o444)] {
         fs::set_permissions(path(name), fs::Permissions::from_mode(mode)).unwrap();
     }
     let tools = Files::new(folder.path()).unwrap();
@@ -292,7 +292,7 @@ async fn permissions_are_kept_and_respected() {
         Err("`fixed` is read-only: it was not changed".to_owned())
     );
     assert_eq!(contents(folder.path()), files(&[("script", "new"), ("secret", "new"), ("fixed", "old")]));
-    assert_eq!([mode("script"), mode("secret"), mode("fixed")], [0o755, 0o600, 0o444]);
+    assert_eq!([mode("script"), mode("secret"), mode("fixed")], [0o777, 0o600, 0o444]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
