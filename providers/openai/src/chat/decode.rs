@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use settled_provider_api::{
     Annotation, BlockEnd, ErrorClass, Finish, FinishReason, Media, MediaBlock, ProviderError, ProviderEvent,
-    ResponseInfo,
+    ResponseInfo, Usage,
 };
 use settled_provider_wire::{BodyKind, DEFAULT_LIMIT, Decoder, SseDecoder, SseItem, Tally, sniff};
 
@@ -141,6 +141,11 @@ impl ChatDecoder {
             over: false,
         };
         Self { body: Body::Unseen(Vec::new()), sse: SseDecoder::new(), state }
+    }
+
+    /// The last usage that the body has reported, whether or not a finish has come that carries it.
+    pub fn usage(&self) -> Option<Usage> {
+        self.state.counts.map(|counts| usage(&self.state.dialect, &counts))
     }
 
     /// Looks at what the body is; its first bytes go to where they belong.
