@@ -8,7 +8,7 @@ use settled_tools_api::{CallKey, MessageId};
 
 use crate::event::*;
 use crate::history::{Entry, History};
-use crate::{Event, ExecutionId, Seq};
+use crate::{Event, ExecutionId, Seq, Settlement};
 
 /// The state of a session as its log tells it.
 ///
@@ -42,6 +42,8 @@ pub struct SessionFold {
     pub measured: Option<Measured>,
     /// Hosted calls that the last step left open by a pause.
     pub left_open: Vec<(CallKey, String)>,
+    /// How the last execution went.
+    pub last_settled: Option<(Outcome, Option<StepError>)>,
 }
 
 /// What a session has used.
@@ -70,6 +72,8 @@ pub struct ExecutionFold {
     pub visible: bool,
     /// Whether its last step asks to be continued.
     pub continues: bool,
+    /// How its last step failed, if it did and nothing has come since.
+    pub failed: Option<(StepError, Settlement)>,
 }
 
 /// A step that has started and not settled.
@@ -102,6 +106,8 @@ pub struct StepFold {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BudgetFold {
+    /// How many attempts it has had.
+    pub attempts: u32,
     /// How many retries and continuations it has used.
     pub retries: u32,
     /// How many of them were for silence.
@@ -166,12 +172,19 @@ impl SessionFold {
             Event::ModelSelected(selected) => self.model = Some(selected.model.clone()),
             Event::ExecutionStarted(started) => {
                 let same = self.execution.take().filter(|execution| execution.id == started.execution);
-                let fresh =
-                    ExecutionFold { id: started.execution, resumes: 0, pauses: 0, visible: false, continues: false };
+                let fresh = ExecutionFold {
+                    id: started.execution,
+                    resumes: 0,
+                    pauses: 0,
+                    visible: false,
+                    continues: false,
+                    failed: None,
+                };
                 self.execution = Some(ExecutionFold { resumes: started.resume, ..same.unwrap_or(fresh) });
             }
-            Event::ExecutionSettled(_) => {
+            Event::ExecutionSettled(settled) => {
                 self.execution = None;
+                self.last_settled = Some((settled.outcome, settled.error.clone()));
                 self.budget = BudgetFold::default();
             }
             Event::InputPromoted(_) => {
@@ -202,6 +215,9 @@ impl SessionFold {
                 self.step = None;
                 self.left_open.clear();
                 self.continues(false);
+                if let Some(execution) = &mut self.execution {
+                    execution.failed = Some((failed.error.clone(), failed.settlement.clone()));
+                }
             }
             Event::RetryScheduled(scheduled) => self.retry_scheduled(scheduled),
             Event::CompactionStarted(started) => self.compaction = Some(started.reason),
@@ -237,12 +253,14 @@ impl SessionFold {
     }
 
     fn step_started(&mut self, seq: Seq, started: &StepStarted) {
+        self.continues(false);
         self.budget.backoff = None;
         let again = self.step.take().filter(|step| step.message == started.message);
         if again.is_none() && started.continues.is_none() {
-            self.budget = BudgetFold { recovered: false, ..BudgetFold::default() };
+            self.budget = BudgetFold::default();
             self.steps += 1;
         }
+        self.budget.attempts += 1;
         let carried = match &again {
             Some(step) => step.carried.clone(),
             None => std::mem::take(&mut self.left_open),
@@ -274,6 +292,7 @@ impl SessionFold {
 
     fn continues(&mut self, continues: bool) {
         if let Some(execution) = &mut self.execution {
+            execution.failed = None;
             execution.continues = continues;
         }
     }

@@ -182,6 +182,11 @@ impl History {
         }
     }
 
+    /// Adds a settled entry that another history has too.
+    pub fn push_shared(&mut self, entry: Arc<Entry>) {
+        self.entries.push(entry);
+    }
+
     fn push(&mut self, entry: Entry) {
         self.entries.push(Arc::new(entry));
     }

@@ -9,15 +9,15 @@ use settled_tools_api::{CallKey, Content, ReplayClass};
 
 use crate::kit::{call, placed, promoted, session, started, step};
 
-fn execution(number: u128, resume: u32) -> Event {
+pub(crate) fn execution(number: u128, resume: u32) -> Event {
     ExecutionStarted { execution: ExecutionId::from_u128(number), resume }.into()
 }
 
-fn settled(number: u128, outcome: Outcome) -> Event {
+pub(crate) fn settled(number: u128, outcome: Outcome) -> Event {
     ExecutionSettled { execution: ExecutionId::from_u128(number), outcome, error: None }.into()
 }
 
-fn begun(number: u128, attempt: u32) -> Event {
+pub(crate) fn begun(number: u128, attempt: u32) -> Event {
     started(number, attempt).into()
 }
 
@@ -122,11 +122,11 @@ fn streamed(number: u128, finish: FinishReason) -> StepStreamed {
     }
 }
 
-fn over(number: u128) -> Event {
+pub(crate) fn over(number: u128) -> Event {
     streamed(number, FinishReason::Stop).into()
 }
 
-fn cut(number: u128) -> Event {
+pub(crate) fn cut(number: u128) -> Event {
     StepStreamed {
         exit: ExitKind::Failed,
         failure: Some(transport()),
@@ -149,7 +149,7 @@ fn ended_with(number: u128, finish: FinishReason) -> Event {
     .into()
 }
 
-fn ended(number: u128) -> Event {
+pub(crate) fn ended(number: u128) -> Event {
     ended_with(number, FinishReason::Stop)
 }
 
@@ -171,7 +171,7 @@ fn failed_as(number: u128, error: StepError, settlement: Settlement) -> Event {
     .into()
 }
 
-fn failed(number: u128) -> Event {
+pub(crate) fn failed(number: u128) -> Event {
     failed_as(number, transport(), Settlement::ProviderFailed)
 }
 
@@ -180,7 +180,7 @@ fn aborted(number: u128) -> Event {
     failed_as(number, error, Settlement::Interrupted { question_dismissed: false })
 }
 
-fn retry(number: u128, attempt: u32) -> Event {
+pub(crate) fn retry(number: u128, attempt: u32) -> Event {
     let at = Timestamp::from_millis(0);
     RetryScheduled { message: step(number), attempt, delay_ms: 2_000, at, error: transport() }.into()
 }
@@ -189,11 +189,11 @@ fn interrupt(number: u128) -> Event {
     InterruptRecorded { message: Some(step(number)), by: InterruptedBy::User }.into()
 }
 
-fn compacting(reason: CompactionReason) -> Event {
+pub(crate) fn compacting(reason: CompactionReason) -> Event {
     CompactionStarted { reason }.into()
 }
 
-fn compacted(reason: CompactionReason) -> Event {
+pub(crate) fn compacted(reason: CompactionReason) -> Event {
     let (text, model) = ("all of it".to_owned(), crate::kit::model());
     CompactionEnded { reason, text, recent: String::new(), model, usage: None, cost_nanos: None }.into()
 }
@@ -202,7 +202,7 @@ fn not_compacted(reason: CompactionReason) -> Event {
     CompactionFailed { reason, error: transport(), usage: None, cost_nanos: None }.into()
 }
 
-fn continues(number: u128, cut: u128) -> Event {
+pub(crate) fn continues(number: u128, cut: u128) -> Event {
     StepStarted { continues: Some(step(cut)), ..started(number, 1) }.into()
 }
 
@@ -218,7 +218,7 @@ fn done(key: CallKey) -> Vec<Event> {
 }
 
 /// A log that has everything that may be, of three executions.
-fn sound() -> Vec<Event> {
+pub(crate) fn sound() -> Vec<Event> {
     let key = |number, ordinal| CallKey { step: step(number), ordinal };
     let pure = Some(ReplayClass::Pure);
     let once = Some(ReplayClass::AtMostOnce);

@@ -10,6 +10,10 @@ mod check_request;
 
 mod evidence;
 
+mod fold;
+
+mod keys;
+
 mod lowering;
 
 mod restore;

@@ -1,0 +1,839 @@
+//! A drain: from the claim of a session until nothing is left to do, or it must stop.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use serde_json::Value;
+use settled_ledger::store::{Claimed, Fence, Next, SessionState};
+use settled_ledger::{
+    AgentSelected, CarriedCall, CompactionReason, Event, Events, ExecutionId, ExecutionSettled, ExecutionStarted,
+    InboxItem, InputId, InputPromoted, InterruptRecorded, InterruptedBy, Lowering, ModelSelected, NewInputKind,
+    Outcome, RetryScheduled, Seq, SessionFold, StepError, StepLedger, StepStarted, StreamExit, Synthetic,
+    SyntheticReason, Timestamp, ToolUse,
+};
+use settled_provider_api::{Content, ErrorClass, ProviderError, Request};
+use settled_tools_api::{
+    CallKey, MessageId, OfferTo, SessionId, ToolCall, ToolContext, ToolDefinition, ToolError, ToolExecutor, ToolReturn,
+};
+use tokio::time::sleep;
+use tracing::Instrument;
+
+use crate::compaction::{self, Compacted, compact};
+use crate::inbox::InboxWatch;
+use crate::request;
+use crate::shop::Shop;
+use crate::step::{Attempt, Attempted, attempt_step};
+use crate::stream::Reading;
+use crate::sweep::{Swept, sweep};
+use crate::worker::{LeaseWatch, Slot};
+use crate::writer::{Lost, Mark, Writer, Written};
+
+/// What the model is told when a cut answer goes on.
+const CONTINUE: &str = "Your answer was cut off. Go on exactly where it stopped; repeat nothing.";
+
+/// What the model is told when the process was restarted.
+const RESTARTED: &str =
+    "The process was restarted while you were at work. Results of tools may be missing; check before you act again.";
+
+/// How many events are read from the log at once.
+const PAGE: usize = 1_024;
+
+pub(crate) struct Drain {
+    pub(crate) shop: Arc<Shop>,
+    pub(crate) session: SessionId,
+    pub(crate) slot: Arc<Slot>,
+    pub(crate) fold: SessionFold,
+    pub(crate) lowering: Lowering,
+    pub(crate) writer: Writer,
+    pub(crate) inbox: InboxWatch,
+    lease: LeaseWatch,
+    /// Something was written that should be durable before the drain waits for anything else.
+    urgent: bool,
+    notes: BTreeMap<CallKey, Vec<Value>>,
+    /// When the calls of the step that was read from the log were first started.
+    started: BTreeMap<CallKey, Timestamp>,
+}
+
+/// How a drain ended.
+#[derive(Debug)]
+pub(crate) enum DrainEnd {
+    /// The execution is over, or waits for a person.
+    Ended(Outcome, Option<StepError>),
+    /// It left at a border because the runner shuts down; another worker goes on.
+    Left,
+    /// There was nothing to do.
+    Nothing,
+}
+
+/// Whether a drain sends a request although nothing asks for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Force {
+    Yes,
+    No,
+}
+
+/// What became of a step, its retries and continuations.
+enum StepRun {
+    Completed,
+    Failed(StepError),
+    Interrupted,
+    Parked,
+    Left,
+}
+
+/// How a wait ended.
+pub(crate) enum Waited {
+    Over,
+    Interrupted(InputId, InterruptedBy),
+    /// The runner shuts down.
+    Leaving,
+}
+
+impl Drain {
+    /// Opens a claimed session: its fold is brought up to the head of its log.
+    pub(crate) async fn open(
+        shop: Arc<Shop>,
+        slot: Arc<Slot>,
+        claimed: Claimed,
+        lease: LeaseWatch,
+        kept: Option<(SessionFold, Lowering)>,
+    ) -> Result<Self, Lost> {
+        let session = slot.session.clone();
+        let (mut fold, lowering) = kept.filter(|(fold, _)| fold.head <= claimed.head).unwrap_or_default();
+        while fold.head < claimed.head {
+            let page = shop.store.read(&session, fold.head, PAGE).await.map_err(Lost::Store)?;
+            if page.is_empty() {
+                return Err(Lost::Diverged(fold.head));
+            }
+            for recorded in page {
+                let event = recorded.event().map_err(corrupt)?;
+                fold.apply(recorded.seq, &event);
+            }
+        }
+        let Claimed { fence, head, .. } = claimed;
+        Ok(Self {
+            writer: Writer::new(Arc::clone(&shop.store), Arc::clone(&shop.clock), Arc::clone(&shop.ids), fence, head),
+            inbox: InboxWatch::new(
+                Arc::clone(&shop.store),
+                session.clone(),
+                Arc::clone(&slot.doorbell),
+                shop.settings.poll,
+            ),
+            shop,
+            session,
+            slot,
+            fold,
+            lowering,
+            lease,
+            urgent: false,
+            notes: BTreeMap::new(),
+            started: BTreeMap::new(),
+        })
+    }
+
+    /// Promotes input and runs steps until nothing is left to do.
+    pub(crate) async fn run(&mut self, force: Force) -> Result<DrainEnd, Lost> {
+        self.inbox.refresh().await.map_err(Lost::Store)?;
+        let mut go_on = false;
+        let mut forced = force == Force::Yes;
+        let mut restarted = false;
+        if self.fold.execution.is_some() {
+            let swept = sweep(self).await?;
+            restarted = swept.restarted && self.fold.execution.as_ref().is_some_and(|execution| execution.visible);
+            let run = match swept.then {
+                // What was unfinished goes on by itself, and a forced run is content with that.
+                _ if swept.too_often => {
+                    let error = StepError::new(
+                        settled_ledger::FailureClass::Aborted,
+                        "the execution was taken up again too often without settling",
+                    );
+                    self.fail_open_step().await?;
+                    return self.settle(Outcome::Failed, Some(error)).await;
+                }
+                Swept::Border => {
+                    let failed = self.fold.execution.as_ref().and_then(|execution| execution.failed.clone());
+                    if let Some((error, settlement)) = failed.filter(|_| !swept.aborted) {
+                        let interrupted = matches!(settlement, settled_ledger::Settlement::Interrupted { .. });
+                        let outcome = if interrupted { Outcome::Interrupted } else { Outcome::Failed };
+                        return self.settle(outcome, Some(error).filter(|_| !interrupted)).await;
+                    }
+                    go_on = swept.aborted || self.fold.is_unanswered();
+                    forced &= !go_on;
+                    None
+                }
+                Swept::Rebuilt(attempt) => Some(self.run_step(Start::Rebuilt(attempt)).await?),
+                Swept::Retry(message, attempt) => Some(self.run_step(Start::Retry { message, attempt }).await?),
+                Swept::Continue(message) => {
+                    restarted = false;
+                    Some(self.run_step(Start::Continue { message }).await?)
+                }
+            };
+            if let Some(run) = run {
+                forced = false;
+                if let Some(end) = self.after(run).await? {
+                    return Ok(end);
+                }
+            }
+        }
+        loop {
+            if self.slot.is_leaving() {
+                return self.leave(Next::Runnable).await;
+            }
+            self.inbox.refresh().await.map_err(Lost::Store)?;
+            if let Some((input, by)) = self.interrupt() {
+                self.owe_taking(vec![InterruptRecorded { message: None, by }.into()], vec![input]);
+                return self.settle(Outcome::Interrupted, None).await;
+            }
+            self.drop_stale();
+            if let Some(end) = self.control().await? {
+                return Ok(end);
+            }
+            let continues = self.fold.execution.as_ref().is_some_and(|execution| execution.continues);
+            let allowed = self.fold.steps < self.max_steps()? && self.may_pause();
+            let due = (continues && allowed) || go_on;
+            let promoted = self.to_promote(due);
+            if promoted.is_empty() && !due && !forced {
+                if self.fold.execution.is_none() && force == Force::No {
+                    return Ok(DrainEnd::Nothing);
+                }
+                match self.settle(Outcome::Completed, None).await? {
+                    DrainEnd::Nothing => continue,
+                    end => return Ok(end),
+                }
+            }
+            // Looked up before input is promoted: input stays pending where it cannot be answered.
+            let configured = self.model_ref().and_then(|model| self.shop.model(&model).map(drop));
+            if let Err(error) = configured.and_then(|()| self.shop.agent(&self.fold.agent).map(drop)) {
+                self.begin();
+                return self.settle(Outcome::Failed, Some(error)).await;
+            }
+            go_on = false;
+            forced = false;
+            self.begin();
+            if std::mem::take(&mut restarted) {
+                let text = RESTARTED.to_owned();
+                self.owe(vec![Synthetic { reason: SyntheticReason::Restart, text }.into()]);
+            }
+            for item in promoted {
+                self.promote(item);
+            }
+            if let Some(end) = self.compact_if_due().await? {
+                return Ok(end);
+            }
+            let run = self.run_step(Start::New).await?;
+            if let Some(end) = self.after(run).await? {
+                return Ok(end);
+            }
+        }
+    }
+
+    /// What a step's end means for the drain; `None` if it goes on.
+    async fn after(&mut self, run: StepRun) -> Result<Option<DrainEnd>, Lost> {
+        Ok(match run {
+            StepRun::Completed => None,
+            StepRun::Failed(error) => Some(self.settle(Outcome::Failed, Some(error)).await?),
+            StepRun::Interrupted => Some(self.settle(Outcome::Interrupted, None).await?),
+            StepRun::Parked => Some(DrainEnd::Ended(Outcome::Parked, None)),
+            StepRun::Left => Some(DrainEnd::Left),
+        })
+    }
+
+    /// Serves what is neither a message nor about a running step: compactions, switches.
+    async fn control(&mut self) -> Result<Option<DrainEnd>, Lost> {
+        let switches: Vec<_> =
+            self.inbox.items().iter().filter(|item| matches!(item.input, NewInputKind::Switch(_))).cloned().collect();
+        for item in switches {
+            let NewInputKind::Switch(switch) = item.input else { continue };
+            self.begin();
+            let agent = switch.agent.map(|agent| AgentSelected { agent }.into());
+            let model = switch.model.map(|model| ModelSelected { model }.into());
+            self.owe_taking(agent.into_iter().chain(model).collect(), vec![item.id]);
+        }
+        let compactions: Vec<_> = self
+            .inbox
+            .items()
+            .iter()
+            .filter(|item| matches!(item.input, NewInputKind::Compact))
+            .map(|item| item.id)
+            .collect();
+        if compactions.is_empty() {
+            return Ok(None);
+        }
+        self.begin();
+        self.owe_taking(Events::new(), compactions);
+        Ok(match compact(self, CompactionReason::Manual).await? {
+            Compacted::Done | Compacted::Failed(_) | Compacted::NothingToSummarise => None,
+            Compacted::Interrupted(_) => Some(self.settle(Outcome::Interrupted, None).await?),
+        })
+    }
+
+    async fn compact_if_due(&mut self) -> Result<Option<DrainEnd>, Lost> {
+        match compaction::is_due(self) {
+            Ok(false) => return Ok(None),
+            Ok(true) => {}
+            Err(error) => return self.settle(Outcome::Failed, Some(error)).await.map(Some),
+        }
+        Ok(match compact(self, CompactionReason::Auto).await? {
+            Compacted::Done | Compacted::NothingToSummarise => None,
+            // Sending what is known to be too long costs money and fails.
+            Compacted::Failed(error) => Some(self.settle(Outcome::Failed, Some(error)).await?),
+            Compacted::Interrupted(_) => Some(self.settle(Outcome::Interrupted, None).await?),
+        })
+    }
+
+    /// What is promoted at this border: every steer, or one queued input where nothing else is due.
+    fn to_promote(&self, due: bool) -> Vec<InboxItem> {
+        let of =
+            |delivery| self.inbox.items().iter().filter(move |item| item.input.delivery() == Some(delivery)).cloned();
+        let steers: Vec<_> = of(settled_ledger::Delivery::Steer).collect();
+        if steers.is_empty() && !due { of(settled_ledger::Delivery::Queue).take(1).collect() } else { steers }
+    }
+
+    fn promote(&mut self, item: InboxItem) {
+        let event: Event = match item.input {
+            NewInputKind::Prompt(prompt) => {
+                InputPromoted { input: item.id, delivery: prompt.delivery, content: prompt.content }.into()
+            }
+            NewInputKind::Notice(notice) => {
+                InputPromoted { input: item.id, delivery: notice.delivery, content: vec![Content::Text(notice.text)] }
+                    .into()
+            }
+            NewInputKind::Compact | NewInputKind::Switch(_) | NewInputKind::Interrupt(_) | NewInputKind::Answer(_) => {
+                return;
+            }
+        };
+        self.owe_taking(vec![event], vec![item.id]);
+    }
+
+    /// Takes what can have no effect any more: interrupts of other executions, answers to calls that do not wait.
+    fn drop_stale(&mut self) {
+        let stale: Vec<_> = self
+            .inbox
+            .items()
+            .iter()
+            .filter(|item| matches!(item.input, NewInputKind::Interrupt(_) | NewInputKind::Answer(_)))
+            .map(|item| item.id)
+            .collect();
+        if !stale.is_empty() {
+            self.owe_taking(Events::new(), stale);
+        }
+    }
+
+    /// Begins the execution, if none is open.
+    fn begin(&mut self) {
+        if self.fold.execution.is_none() {
+            let execution = ExecutionId::from_u128(self.shop.ids.next());
+            let started: Event = ExecutionStarted { execution, resume: 0 }.into();
+            self.owe_with(vec![started], Vec::new(), Some(SessionState::new(Next::Runnable, Some(execution))));
+        }
+    }
+
+    /// Ends the execution; [`DrainEnd::Nothing`] if input is pending that must be seen first.
+    async fn settle(&mut self, outcome: Outcome, error: Option<StepError>) -> Result<DrainEnd, Lost> {
+        let Some(execution) = self.fold.execution.as_ref().map(|execution| execution.id) else {
+            return Ok(DrainEnd::Ended(outcome, error));
+        };
+        let settled: Event = ExecutionSettled { execution, outcome, error: error.clone() }.into();
+        let next = if outcome == Outcome::Completed { Next::Idle } else { Next::Held };
+        // An interrupt that came too late for this execution goes with it.
+        let late: Vec<_> = std::iter::from_fn(|| {
+            let late = self.inbox.interrupt(execution).map(|(input, _)| input);
+            late.inspect(|input| self.inbox.take(*input))
+        })
+        .collect();
+        let events = vec![settled];
+        self.writer.push(&events, late, Some(SessionState::new(next, None)));
+        match self.writer.settle().await? {
+            // The fold follows only now: a settlement that was refused has not happened.
+            Written::Landed => {
+                self.follow(&events);
+                Ok(DrainEnd::Ended(outcome, error))
+            }
+            Written::Refused => Ok(DrainEnd::Nothing),
+        }
+    }
+
+    /// Leaves at a border: the execution stays open, and another worker goes on with it.
+    async fn leave(&mut self, next: Next) -> Result<DrainEnd, Lost> {
+        if let Some(execution) = self.fold.execution.as_ref().map(|execution| execution.id) {
+            self.owe_with(Events::new(), Vec::new(), Some(SessionState::new(next, Some(execution))));
+        }
+        self.writer.settle().await?;
+        Ok(DrainEnd::Left)
+    }
+
+    /// Writes the terminal of a step that is open and will not be gone on with.
+    async fn fail_open_step(&mut self) -> Result<(), Lost> {
+        let Some(step) = self.fold.step.clone() else { return Ok(()) };
+        let events = self.step_events(step.from).await?;
+        let carried = step.carried.iter().map(|(key, label)| CarriedCall::new(*key, label.as_str())).collect();
+        let mut ledger = StepLedger::restore(self.session.clone(), step.message, carried, &events);
+        self.owe(ledger.admit_stream_exit(StreamExit::Interrupted));
+        self.owe(ledger.fail_unsettled_tools(settled_ledger::Unsettled::AtSweep));
+        self.owe(ledger.fail_assistant(settled_ledger::StepEnd::default()));
+        Ok(())
+    }
+}
+
+/// Where a step begins.
+pub(crate) enum Start {
+    /// With a new message.
+    New,
+    /// With the end of its stream, rebuilt from the log.
+    Rebuilt(Box<Attempt>),
+    /// With the backoff before a further attempt.
+    Retry {
+        /// The step.
+        message: MessageId,
+        /// The number of its last attempt.
+        attempt: u32,
+    },
+    /// With the backoff before a new step that continues a cut answer.
+    Continue {
+        /// The cut step.
+        message: MessageId,
+    },
+}
+
+/// One step, with its retries and the steps that continue it.
+impl Drain {
+    async fn run_step(&mut self, start: Start) -> Result<StepRun, Lost> {
+        let span = tracing::info_span!(
+            "step",
+            "gen_ai.conversation.id" = %self.session,
+            "gen_ai.request.model" = tracing::field::Empty,
+        );
+        if let Some(model) = &self.fold.model {
+            span.record("gen_ai.request.model", tracing::field::display(model));
+        }
+        Box::pin(self.run_attempts(start)).instrument(span).await
+    }
+
+    async fn run_attempts(&mut self, start: Start) -> Result<StepRun, Lost> {
+        let last = self.fold.steps.saturating_add(1) >= self.max_steps()?;
+        let mut message = MessageId::from_u128(self.shop.ids.next());
+        let mut number = 1;
+        let mut continues = None;
+        let mut rebuilt = None;
+        let mut wait = None;
+        match start {
+            Start::New => {}
+            Start::Rebuilt(attempt) => {
+                message = attempt.ledger.message();
+                rebuilt = Some(attempt);
+            }
+            Start::Retry { message: again, attempt } => {
+                message = again;
+                number = attempt + 1;
+                wait = Some(After::Retry);
+            }
+            Start::Continue { message: cut } => {
+                continues = Some(cut);
+                wait = Some(After::Continue);
+            }
+        }
+        let last = match (&wait, &self.fold.step) {
+            (Some(After::Retry), Some(step)) => step.last,
+            (Some(After::Continue), _) => self.fold.steps >= self.max_steps()?,
+            _ => last,
+        };
+        loop {
+            if let Some(after) = wait.take() {
+                match self.back_off().await? {
+                    Waited::Over => {}
+                    Waited::Interrupted(input, by) => {
+                        self.interrupt_backoff(after, message, input, by);
+                        return Ok(StepRun::Interrupted);
+                    }
+                    Waited::Leaving => {
+                        let due =
+                            self.fold.budget.backoff.as_ref().map_or(Next::Runnable, |backoff| Next::At(backoff.at));
+                        self.leave(due).await?;
+                        return Ok(StepRun::Left);
+                    }
+                }
+                if after == After::Continue {
+                    let text = CONTINUE.to_owned();
+                    self.owe(vec![Synthetic { reason: SyntheticReason::Continue, text }.into()]);
+                }
+            }
+            let attempted = match rebuilt.take() {
+                Some(mut attempt) => self.attempted(&mut attempt).await,
+                None => match self.prepare(message, number, continues, last).await? {
+                    Prepared::Attempt(mut attempt) => self.attempted(&mut attempt).await,
+                    Prepared::Interrupted => return Ok(StepRun::Interrupted),
+                },
+            }?;
+            match attempted {
+                Attempted::Completed => return Ok(StepRun::Completed),
+                Attempted::Failed(error) => return Ok(StepRun::Failed(error)),
+                Attempted::Interrupted => return Ok(StepRun::Interrupted),
+                Attempted::Parked => return Ok(StepRun::Parked),
+                Attempted::Restart => number += 1,
+                Attempted::Retry(error, delay) => {
+                    self.schedule(message, error, delay);
+                    number += 1;
+                    wait = Some(After::Retry);
+                }
+                Attempted::Continue(error, delay) => {
+                    self.schedule(message, error, delay);
+                    continues = Some(message);
+                    message = MessageId::from_u128(self.shop.ids.next());
+                    number = 1;
+                    wait = Some(After::Continue);
+                }
+            }
+        }
+    }
+
+    /// Runs an attempt, and where it waits for a person, parks it.
+    async fn attempted(&mut self, attempt: &mut Box<Attempt>) -> Result<Attempted, Lost> {
+        loop {
+            let span = tracing::info_span!(
+                "chat",
+                "gen_ai.operation.name" = "chat",
+                "gen_ai.response.finish_reasons" = tracing::field::Empty,
+                "gen_ai.usage.input_tokens" = tracing::field::Empty,
+                "gen_ai.usage.output_tokens" = tracing::field::Empty,
+                "settled.settlement" = tracing::field::Empty,
+            );
+            let attempted = attempt_step(self, attempt).instrument(span).await;
+            let attempted = match attempted {
+                Ok(attempted) => attempted,
+                Err(lost) => {
+                    attempt.abandon(self).await;
+                    return Err(lost);
+                }
+            };
+            let Attempted::Parked = attempted else { return Ok(attempted) };
+            let execution = self.fold.execution.as_ref().map(|execution| execution.id);
+            let waiting = Next::Waiting(attempt.ledger.waiting_for_a_person());
+            self.writer.push(&[], Vec::new(), Some(SessionState::new(waiting, execution)));
+            match self.writer.settle().await? {
+                Written::Landed => return Ok(Attempted::Parked),
+                // An answer or an interrupt has come in the meantime: it is looked at again.
+                Written::Refused => attempt.rearm(self),
+            }
+        }
+    }
+
+    /// Writes `step.started`, durably, and makes the request ready to be sent.
+    async fn prepare(
+        &mut self,
+        message: MessageId,
+        number: u32,
+        continues: Option<MessageId>,
+        last: bool,
+    ) -> Result<Prepared, Lost> {
+        let offered = self.offer().await?;
+        let agent = self.shop.agent(&self.fold.agent).cloned();
+        let model = self.model_ref();
+        let (agent, model, known) = match (agent, model) {
+            (Ok(agent), Ok(model)) => match self.shop.model(&model).cloned() {
+                Ok(known) => (agent, model, known),
+                Err(error) => return Err(Lost::Misconfigured(error)),
+            },
+            (Err(error), _) | (_, Err(error)) => return Err(Lost::Misconfigured(error)),
+        };
+        let started = StepStarted { message, attempt: number, agent: agent.name.clone(), model, continues, last };
+        self.owe(vec![started.into()]);
+        let (tools, definitions, refused) = match offered {
+            Ok(tools) => {
+                let definitions: Arc<[ToolDefinition]> = tools.definitions().into();
+                (tools, definitions, None)
+            }
+            Err(why) => (Arc::new(NoTools) as Arc<dyn ToolExecutor>, Arc::default(), Some(why)),
+        };
+        let request = match request::for_step(self, message, number, &agent, Arc::clone(&definitions), last) {
+            Ok(request) => Arc::new(request),
+            Err(error) => return Err(Lost::Misconfigured(error)),
+        };
+        self.watch_request(&request);
+        // Durable before the request is sent: whoever looks at the log knows of every request that was made.
+        self.writer.settle().await?;
+        let carried = self.fold.step.as_ref().map(|step| step.carried.clone()).unwrap_or_default();
+        let carried = carried.into_iter().map(|(key, label)| CarriedCall::new(key, label)).collect();
+        let tool_use = if last { ToolUse::Off } else { ToolUse::On };
+        let ledger =
+            StepLedger::new(self.session.clone(), message, Arc::clone(&definitions), tool_use).carrying(carried);
+        let reading = match refused {
+            None => Reading::open(known.provider, request, &known.info, &self.shop.settings),
+            Some(why) => {
+                let error =
+                    ProviderError::new(ErrorClass::InvalidRequest, format!("the tools could not be offered: {why}"));
+                Reading::failing(error)
+            }
+        };
+        Ok(Prepared::Attempt(Box::new(Attempt::fresh(self, ledger, number, reading, known.info, tools, definitions))))
+    }
+
+    /// Records that another attempt is due.
+    fn schedule(&mut self, message: MessageId, error: StepError, delay: Duration) {
+        let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        let at = self.shop.clock.now().plus(delay);
+        let attempt = self.fold.budget.attempts + 1;
+        tracing::info!(attempt, delay_ms, %error, "another attempt is due");
+        self.owe(vec![RetryScheduled { message, attempt, delay_ms, at, error }.into()]);
+    }
+
+    /// Waits until the scheduled attempt is due.
+    async fn back_off(&mut self) -> Result<Waited, Lost> {
+        self.writer.settle().await?;
+        let at = self.fold.budget.backoff.as_ref().map(|backoff| backoff.at);
+        let left = at.map(|at| at.since(self.shop.clock.now())).unwrap_or_default();
+        self.wait(left).await
+    }
+
+    fn interrupt_backoff(&mut self, after: After, message: MessageId, input: InputId, by: InterruptedBy) {
+        match after {
+            // The step is open: it settles as interrupted.
+            After::Retry => {
+                let mut ledger = StepLedger::new(self.session.clone(), message, Arc::default(), ToolUse::On);
+                let mut owed = ledger.admit_interrupt(by);
+                owed.extend(ledger.admit_stream_exit(StreamExit::Interrupted));
+                owed.extend(ledger.fail_assistant(settled_ledger::StepEnd::default()));
+                self.owe_taking(owed, vec![input]);
+            }
+            After::Continue => {
+                self.owe_taking(vec![InterruptRecorded { message: None, by }.into()], vec![input]);
+            }
+        }
+    }
+
+    fn max_steps(&self) -> Result<u32, Lost> {
+        Ok(self.shop.agent(&self.fold.agent).map_or(u32::MAX, |agent| agent.max_steps))
+    }
+
+    fn may_pause(&self) -> bool {
+        self.fold.execution.as_ref().is_none_or(|execution| execution.pauses <= self.shop.settings.pauses)
+    }
+
+    async fn offer(&mut self) -> Result<Result<Arc<dyn ToolExecutor>, String>, Lost> {
+        let to = OfferTo::new(self.session.clone(), Arc::clone(&self.fold.tags));
+        let source = Arc::clone(&self.shop.tools);
+        Ok(source.offer(&to).await.map_err(|error| error.to_string()))
+    }
+
+    /// The tools on offer now, for a request that does not run them.
+    pub(crate) async fn definitions(&mut self) -> Arc<[ToolDefinition]> {
+        match self.offer().await {
+            Ok(Ok(tools)) => tools.definitions().into(),
+            _ => Arc::default(),
+        }
+    }
+
+    /// The tools on offer now, for a step that was rebuilt.
+    pub(crate) async fn tools_now(&mut self) -> (Arc<dyn ToolExecutor>, Arc<[ToolDefinition]>) {
+        match self.offer().await {
+            Ok(Ok(tools)) => {
+                let definitions = tools.definitions().into();
+                (tools, definitions)
+            }
+            _ => (Arc::new(NoTools), Arc::default()),
+        }
+    }
+}
+
+enum Prepared {
+    Attempt(Box<Attempt>),
+    Interrupted,
+}
+
+/// What comes after a backoff.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum After {
+    Retry,
+    Continue,
+}
+
+/// Leaves: writing, waiting, reading.
+impl Drain {
+    /// Owes events: they are written in this order, and the fold follows them.
+    pub(crate) fn owe(&mut self, events: Events) -> Mark {
+        self.owe_with(events, Vec::new(), None)
+    }
+
+    /// Owes events that should be durable before the drain waits for anything else.
+    pub(crate) fn owe_urgently(&mut self, events: Events) -> Mark {
+        self.urgent = true;
+        self.owe(events)
+    }
+
+    /// Owes events, and takes the inputs that caused them.
+    pub(crate) fn owe_taking(&mut self, events: Events, taken: Vec<InputId>) -> Mark {
+        self.urgent = true;
+        taken.iter().for_each(|input| self.inbox.take(*input));
+        self.owe_with(events, taken, None)
+    }
+
+    /// Owes events that come with a state of the session.
+    pub(crate) fn owe_in_state(&mut self, events: Events, state: SessionState) -> Mark {
+        self.owe_with(events, Vec::new(), Some(state))
+    }
+
+    fn owe_with(&mut self, events: Events, taken: Vec<InputId>, state: Option<SessionState>) -> Mark {
+        if events.is_empty() && taken.is_empty() && state.is_none() {
+            return self.writer.mark();
+        }
+        self.follow(&events);
+        self.writer.push(&events, taken, state)
+    }
+
+    fn follow(&mut self, events: &[Event]) {
+        for event in events {
+            self.fold.apply(self.fold.head.plus(1), event);
+        }
+    }
+
+    /// Asks for what is urgent to be written; `false` if nothing is.
+    pub(crate) fn flush_if_urgent(&mut self) -> bool {
+        let urgent = std::mem::take(&mut self.urgent) && self.writer.is_lazy();
+        if urgent {
+            self.writer.flush();
+        }
+        urgent
+    }
+
+    /// Whether the drain must be left without a trace.
+    pub(crate) fn poll_lost(&mut self, context: &mut Context<'_>) -> Poll<Lost> {
+        if let Some(lost) = self.writer.lost() {
+            return Poll::Ready(lost.clone());
+        }
+        if self.slot.is_abandoned() {
+            return Poll::Ready(Lost::Stopped);
+        }
+        self.lease.poll_lost(context).map(|()| Lost::Lease)
+    }
+
+    /// Looks for an interrupt of this execution.
+    pub(crate) fn poll_interrupt(&mut self, context: &mut Context<'_>) -> Poll<(InputId, InterruptedBy)> {
+        match self.fold.execution.as_ref().map(|execution| execution.id) {
+            Some(execution) => self.inbox.poll_interrupt(context, execution),
+            None => Poll::Pending,
+        }
+    }
+
+    /// The interrupt of this execution that is pending, if there is one.
+    pub(crate) fn interrupt(&self) -> Option<(InputId, InterruptedBy)> {
+        self.inbox.interrupt(self.fold.execution.as_ref()?.id)
+    }
+
+    /// Waits for a future, unless an interrupt comes first.
+    pub(crate) async fn interruptible<T>(
+        &mut self,
+        future: impl Future<Output = T>,
+    ) -> Result<Result<T, (InputId, InterruptedBy)>, Lost> {
+        let mut future = pin!(future);
+        poll_fn(|context| {
+            if let Poll::Ready(lost) = self.poll_lost(context) {
+                return Poll::Ready(Err(lost));
+            }
+            if let Poll::Ready(interrupt) = self.poll_interrupt(context) {
+                return Poll::Ready(Ok(Err(interrupt)));
+            }
+            if let Poll::Ready(value) = future.as_mut().poll(context) {
+                return Poll::Ready(Ok(Ok(value)));
+            }
+            self.flush_if_urgent();
+            while self.writer.poll(context).is_ready() {}
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Waits, unless an interrupt or the runner's shutdown comes first.
+    pub(crate) async fn wait(&mut self, span: Duration) -> Result<Waited, Lost> {
+        let slot = Arc::clone(&self.slot);
+        let leaving = async move {
+            tokio::select! {
+                biased;
+                () = slot.leaving() => Waited::Leaving,
+                () = sleep(span) => Waited::Over,
+            }
+        };
+        Ok(self.interruptible(leaving).await?.unwrap_or_else(|(input, by)| Waited::Interrupted(input, by)))
+    }
+
+    /// Waits, unless an interrupt comes first.
+    pub(crate) async fn sleep(&mut self, span: Duration) -> Result<Option<(InputId, InterruptedBy)>, Lost> {
+        Ok(self.interruptible(sleep(span)).await?.err())
+    }
+
+    /// The events of the step that is open.
+    pub(crate) async fn step_events(&mut self, from: Seq) -> Result<Vec<Event>, Lost> {
+        self.writer.settle().await?;
+        let mut after = Seq::new(from.get().saturating_sub(1));
+        let mut events = Vec::new();
+        loop {
+            let page = self.shop.store.read(&self.session, after, PAGE).await.map_err(Lost::Store)?;
+            let Some(last) = page.last() else { break };
+            after = last.seq;
+            for recorded in &page {
+                let event = recorded.event().map_err(corrupt)?;
+                match (&event, event.call()) {
+                    (Event::ToolNoted(noted), Some(call)) => {
+                        self.notes.entry(call).or_default().push(noted.note.clone());
+                    }
+                    (Event::ToolStarted(_), Some(call)) => drop(self.started.entry(call).or_insert(recorded.at)),
+                    _ => {}
+                }
+                events.push(event);
+            }
+        }
+        Ok(events)
+    }
+
+    /// The notes that earlier runs of a call have left.
+    pub(crate) fn notes(&self, call: CallKey) -> Vec<Value> {
+        self.notes.get(&call).cloned().unwrap_or_default()
+    }
+
+    /// Whether the other side still remembers a call's effect key.
+    pub(crate) fn is_remembered(&self, call: CallKey, valid_for_ms: u64) -> bool {
+        let age = self.started.get(&call).map(|started| self.shop.clock.now().since(*started));
+        age.is_some_and(|age| age <= Duration::from_millis(valid_for_ms))
+    }
+
+    /// Says which calls could not be stopped.
+    pub(crate) fn leaked(&self, calls: Vec<CallKey>) {
+        for call in calls {
+            tracing::error!(%call, "a tool could not be stopped and runs on");
+            self.slot.leaked(call);
+        }
+    }
+
+    /// Checks an outgoing request against the invariants, in debug builds.
+    pub(crate) fn watch_request(&self, _request: &Request) {}
+
+    /// What may be kept for the next drain.
+    pub(crate) fn into_kept(self) -> (SessionFold, Lowering) {
+        (self.fold, self.lowering)
+    }
+
+    pub(crate) fn fence(&self) -> &Fence {
+        self.writer.fence()
+    }
+}
+
+fn corrupt(error: settled_ledger::DecodeError) -> Lost {
+    let kind = settled_ledger::store::StoreErrorKind::Corrupt;
+    Lost::Store(settled_ledger::store::StoreError::new(kind, error.to_string()))
+}
+
+/// No tools: what a step has whose tools could not be offered.
+struct NoTools;
+
+#[async_trait::async_trait]
+impl ToolExecutor for NoTools {
+    fn definitions(&self) -> Vec<ToolDefinition> {
+        Vec::new()
+    }
+
+    async fn execute(&self, call: ToolCall, _: ToolContext) -> Result<ToolReturn, ToolError> {
+        Err(ToolError::failed(format!("the tool `{}` is not available", call.name)))
+    }
+}

@@ -1,0 +1,493 @@
+//! A runner's worker: which sessions run here, their ownership, and who waits for them.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use settled_ledger::store::{ClaimError, Next, StoreErrorKind};
+use settled_ledger::{FailureClass, Lowering, Outcome, SessionFold, StepError, WorkerId};
+use settled_tools_api::{CallKey, CancelSource, SessionId};
+use tokio::sync::watch;
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tracing::Instrument;
+
+use crate::drain::{Drain, DrainEnd, Force};
+use crate::error::Error;
+use crate::guard::{Dropped, Unsettled};
+use crate::inbox::Doorbell;
+use crate::live::Live;
+use crate::shop::Shop;
+use crate::writer::Lost;
+
+/// By how much a worker stops before its lease ends.
+const LEASE_MARGIN: u32 = 5;
+
+pub(crate) struct Worker {
+    pub(crate) shop: Arc<Shop>,
+    pub(crate) id: WorkerId,
+    pub(crate) serving: Serving,
+    slots: Mutex<HashMap<SessionId, Arc<Slot>>>,
+    lease: Arc<Lease>,
+    renewing: AtomicBool,
+    shutting_down: AtomicBool,
+    dropped: Dropped,
+}
+
+/// Which sessions a runner runs by itself, when they are due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Serving {
+    /// Those that were opened with it.
+    #[default]
+    Opened,
+    /// Every session of the store: it is one worker of a fleet.
+    All,
+    /// None: a session runs only when it is told to.
+    Asked,
+}
+
+/// A session as this worker knows it.
+pub(crate) struct Slot {
+    pub(crate) session: SessionId,
+    pub(crate) doorbell: Arc<Doorbell>,
+    pub(crate) live: Live,
+    state: Mutex<SlotState>,
+    runs: watch::Sender<Runs>,
+    leaving: CancelSource,
+    abandoned: CancelSource,
+    leaked: Mutex<Vec<CallKey>>,
+    dropped: Dropped,
+}
+
+#[derive(Default)]
+struct SlotState {
+    running: bool,
+    /// Whether an interrupt of the run was asked for: it takes no more joiners.
+    stopping: bool,
+    again: Option<Force>,
+    kept: Option<(SessionFold, Lowering)>,
+}
+
+/// How many runs of a session have begun and ended here, and how the last one ended.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Runs {
+    pub(crate) begun: u64,
+    pub(crate) ended: u64,
+    pub(crate) last: Option<RunResult>,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug)]
+pub(crate) enum RunResult {
+    Ended(Outcome, Option<StepError>),
+    Left,
+    Nothing,
+    /// The log is lost to this worker; the next owner settles.
+    Lost(StepError),
+    /// Another worker runs it.
+    OwnedElsewhere,
+}
+
+impl Worker {
+    pub(crate) fn new(shop: Arc<Shop>, id: WorkerId, serving: Serving) -> Arc<Self> {
+        Arc::new(Self {
+            shop,
+            id,
+            serving,
+            slots: Mutex::default(),
+            lease: Arc::default(),
+            renewing: AtomicBool::new(false),
+            shutting_down: AtomicBool::new(false),
+            dropped: Dropped::default(),
+        })
+    }
+
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.count()
+    }
+
+    pub(crate) fn is_shutting_down(&self) -> bool {
+        self.shutting_down.load(Ordering::Acquire)
+    }
+
+    fn slots(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Slot>>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn slot(&self, session: &SessionId) -> Arc<Slot> {
+        Arc::clone(self.slots().entry(session.clone()).or_insert_with(|| Arc::new(Slot::new(session, &self.dropped))))
+    }
+
+    /// Starts a run, or joins the one that runs; gives the number of the run whose end to wait for.
+    pub(crate) fn start(self: &Arc<Self>, slot: &Arc<Slot>, force: Force) -> u64 {
+        let mut state = slot.state();
+        let begun = slot.runs.borrow().begun;
+        if state.running {
+            // A forced run joins what runs, unless that is being stopped; a wake asks for one more look.
+            if state.stopping || force == Force::No {
+                state.again = Some(if force == Force::Yes { Force::Yes } else { state.again.unwrap_or(Force::No) });
+                return if state.stopping { begun + 1 } else { begun };
+            }
+            return begun;
+        }
+        if self.is_shutting_down() {
+            return begun;
+        }
+        state.running = true;
+        drop(state);
+        self.spawn(slot, force);
+        begun + 1
+    }
+
+    fn spawn(self: &Arc<Self>, slot: &Arc<Slot>, force: Force) {
+        slot.runs.send_modify(|runs| runs.begun += 1);
+        self.keep_lease();
+        let span = tracing::info_span!("drain", "gen_ai.conversation.id" = %slot.session);
+        let (worker, slot) = (Arc::clone(self), Arc::clone(slot));
+        tokio::spawn(async move { worker.run(slot, force).await }.instrument(span));
+    }
+
+    /// Runs drains of a session until no more is asked for.
+    async fn run(self: Arc<Self>, slot: Arc<Slot>, force: Force) {
+        let mut force = force;
+        loop {
+            let result = self.run_once(&slot, force).await;
+            tracing::debug!(?result, "the drain is over");
+            let mut state = slot.state();
+            state.stopping = false;
+            let again = state.again.take().filter(|_| !self.is_shutting_down());
+            state.running = again.is_some();
+            // Whoever waits is told before the next run begins, and after the state says so.
+            slot.runs.send_modify(|runs| {
+                runs.ended = runs.begun;
+                runs.last = Some(result);
+                runs.begun += u64::from(again.is_some());
+            });
+            drop(state);
+            match again {
+                Some(next) => force = next,
+                None => return,
+            }
+        }
+    }
+
+    async fn run_once(self: &Arc<Self>, slot: &Arc<Slot>, force: Force) -> RunResult {
+        let store = &self.shop.store;
+        if force == Force::No {
+            // A look is cheaper than a claim.
+            match (store.info(&slot.session).await, store.pending(&slot.session).await) {
+                (Ok(info), Ok(pending)) => {
+                    let waiting = matches!(info.state.next, Next::Waiting(_));
+                    let asks = pending.iter().any(|item| item.input.asks_for_a_run());
+                    let runnable =
+                        matches!(info.state.next, Next::Runnable | Next::At(_)) || info.state.execution.is_some();
+                    if (waiting && !runnable) || !(asks || runnable) {
+                        return RunResult::Nothing;
+                    }
+                }
+                (Err(error), _) | (_, Err(error)) => {
+                    return RunResult::Lost(StepError::new(FailureClass::Store, error.to_string()));
+                }
+            }
+        }
+        let claimed = loop {
+            let claim_began = Instant::now();
+            match store.claim(self.id, self.shop.settings.lease, &slot.session).await {
+                Ok(claimed) => {
+                    self.lease.renewed(claim_began, self.shop.settings.lease);
+                    break claimed;
+                }
+                Err(ClaimError::Owned { until, .. }) => {
+                    if self.is_shutting_down() {
+                        return RunResult::Left;
+                    }
+                    let left =
+                        until.since(self.shop.clock.now()).min(self.shop.settings.poll).max(Duration::from_millis(10));
+                    tracing::info!(%until, "another worker owns the session; waiting");
+                    sleep(left).await;
+                    match store.info(&slot.session).await {
+                        // The other worker has finished it: what it was woken for is done.
+                        Ok(info) if matches!(info.state.next, Next::Idle | Next::Held) && force == Force::No => {
+                            return RunResult::OwnedElsewhere;
+                        }
+                        Ok(_) => {}
+                        Err(error) => return RunResult::Lost(StepError::new(FailureClass::Store, error.to_string())),
+                    }
+                }
+                Err(error) => return RunResult::Lost(StepError::new(FailureClass::Store, error.to_string())),
+            }
+        };
+        let fence = claimed.fence.clone();
+        let kept = slot.state().kept.take();
+        let opened = Drain::open(Arc::clone(&self.shop), Arc::clone(slot), claimed, self.lease.watch(), kept).await;
+        let result = match opened {
+            Err(lost) => lost_result(&lost),
+            Ok(mut drain) => {
+                let end = Box::pin(drain.run(force)).await;
+                let result = match end {
+                    Ok(DrainEnd::Ended(outcome, error)) => RunResult::Ended(outcome, error),
+                    Ok(DrainEnd::Left) => RunResult::Left,
+                    Ok(DrainEnd::Nothing) => RunResult::Nothing,
+                    Err(lost) => lost_result(&lost),
+                };
+                if !matches!(result, RunResult::Lost(_)) {
+                    slot.state().kept = Some(drain.into_kept());
+                }
+                result
+            }
+        };
+        // Given up at once, so that any worker can go on; if that fails, the lease runs out.
+        if let Err(error) = self.shop.store.release(&fence).await {
+            tracing::debug!(%error, "the session was not released");
+        }
+        result
+    }
+
+    /// Renews the worker's lease for as long as anything runs.
+    fn keep_lease(self: &Arc<Self>) {
+        if self.renewing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let worker = Arc::downgrade(self);
+        tokio::spawn(async move {
+            loop {
+                let Some(lease) = worker.upgrade().map(|worker| worker.shop.settings.lease) else { return };
+                sleep(lease / 3).await;
+                let Some(worker) = worker.upgrade() else { return };
+                if !worker.is_busy() {
+                    worker.renewing.store(false, Ordering::Release);
+                    // A run that began between the look and the store above is served by a renewal of its own.
+                    if worker.is_busy() {
+                        worker.keep_lease();
+                    }
+                    return;
+                }
+                let began = Instant::now();
+                match worker.shop.store.renew(worker.id, lease).await {
+                    Ok(()) => worker.lease.renewed(began, lease),
+                    Err(error) => tracing::warn!(%error, "the lease was not renewed"),
+                }
+            }
+        });
+    }
+
+    fn is_busy(&self) -> bool {
+        self.slots().values().any(|slot| slot.state().running)
+    }
+
+    /// Listens for hints, and asks the store now and then: hints may be lost.
+    pub(crate) fn listen(self: &Arc<Self>) {
+        if self.serving == Serving::Asked {
+            return;
+        }
+        let worker = Arc::downgrade(self);
+        let mut hints = self.shop.store.hints();
+        let poll = self.shop.settings.poll;
+        tokio::spawn(async move {
+            let mut again = Box::pin(sleep(poll));
+            loop {
+                let hint = std::future::poll_fn(|context| {
+                    if let Poll::Ready(hint) = hints.as_mut().poll_next(context) {
+                        return Poll::Ready(hint);
+                    }
+                    again.as_mut().poll(context).map(|()| None)
+                })
+                .await;
+                let Some(worker) = worker.upgrade() else { return };
+                if worker.is_shutting_down() {
+                    return;
+                }
+                match hint {
+                    Some(session) => worker.hinted(&session),
+                    None => {
+                        worker.look_around().await;
+                        again.as_mut().reset(Instant::now() + poll);
+                    }
+                }
+            }
+        });
+    }
+
+    fn hinted(self: &Arc<Self>, session: &SessionId) {
+        let known = self.slots().get(session).cloned();
+        let slot = match (known, self.serving) {
+            (Some(slot), _) => slot,
+            (None, Serving::All) => self.slot(session),
+            (None, _) => return,
+        };
+        slot.doorbell.ring();
+        if !slot.state().running {
+            self.start(&slot, Force::No);
+        }
+    }
+
+    async fn look_around(self: &Arc<Self>) {
+        let due = self.shop.store.due(DUE).await;
+        match due {
+            Ok(due) => due.iter().for_each(|session| self.hinted(session)),
+            Err(error) => tracing::warn!(%error, "the store did not say which sessions are due"),
+        }
+    }
+
+    /// Stops claiming, lets what runs leave at a border, and after the grace leaves it without a trace.
+    pub(crate) async fn shut_down(self: &Arc<Self>, grace: Duration) -> Vec<CallKey> {
+        self.shutting_down.store(true, Ordering::Release);
+        let slots: Vec<_> = self.slots().values().cloned().collect();
+        for slot in &slots {
+            slot.leaving.cancel();
+            slot.doorbell.ring();
+        }
+        let until = Instant::now() + grace;
+        for slot in &slots {
+            let mut runs = slot.runs.subscribe();
+            let ended = async { runs.wait_for(|runs| runs.ended == runs.begun).await.is_ok() };
+            tokio::select! {
+                biased;
+                _ = ended => {}
+                () = sleep_until(until) => {
+                    slot.abandoned.cancel();
+                    slot.doorbell.ring();
+                }
+            }
+        }
+        let mut leaked = Vec::new();
+        for slot in &slots {
+            let mut runs = slot.runs.subscribe();
+            let _ = runs.wait_for(|runs| runs.ended == runs.begun).await;
+            leaked.extend(slot.take_leaked());
+        }
+        leaked
+    }
+}
+
+/// How many due sessions are asked for at once.
+const DUE: usize = 64;
+
+fn lost_result(lost: &Lost) -> RunResult {
+    match lost {
+        Lost::Stopped => RunResult::Left,
+        Lost::Misconfigured(error) => RunResult::Lost(error.clone()),
+        Lost::Store(error) if error.kind == StoreErrorKind::NotFound => {
+            RunResult::Lost(StepError::new(FailureClass::Store, error.to_string()))
+        }
+        lost => RunResult::Lost(StepError::new(FailureClass::Store, lost.to_string())),
+    }
+}
+
+impl Slot {
+    fn new(session: &SessionId, dropped: &Dropped) -> Self {
+        Self {
+            session: session.clone(),
+            doorbell: Arc::default(),
+            live: Live::default(),
+            state: Mutex::default(),
+            runs: watch::Sender::default(),
+            leaving: CancelSource::new(),
+            abandoned: CancelSource::new(),
+            leaked: Mutex::default(),
+            dropped: dropped.clone(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, SlotState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.state().running
+    }
+
+    /// Says that an interrupt of what runs was asked for: it takes no more joiners.
+    pub(crate) fn stopping(&self) {
+        let mut state = self.state();
+        state.stopping = state.running;
+        state.again = None;
+    }
+
+    /// The fold that the last drain left, if none runs.
+    pub(crate) fn kept(&self) -> Option<SessionFold> {
+        self.state().kept.as_ref().map(|(fold, _)| fold.clone())
+    }
+
+    pub(crate) fn runs(&self) -> watch::Receiver<Runs> {
+        self.runs.subscribe()
+    }
+
+    pub(crate) fn guard(&self) -> Unsettled {
+        self.dropped.guard()
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.is_cancelled()
+    }
+
+    pub(crate) async fn leaving(&self) {
+        self.leaving.signal().cancelled().await;
+    }
+
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.abandoned.is_cancelled()
+    }
+
+    pub(crate) fn leaked(&self, call: CallKey) {
+        self.leaked.lock().unwrap_or_else(PoisonError::into_inner).push(call);
+    }
+
+    /// The calls that could not be stopped, so far; each is given once.
+    pub(crate) fn take_leaked(&self) -> Vec<CallKey> {
+        std::mem::take(&mut *self.leaked.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Until when a worker may act, by its own monotonic clock.
+#[derive(Default)]
+struct Lease(Mutex<Option<Instant>>);
+
+impl Lease {
+    /// The store has renewed the lease in answer to a call that began then.
+    fn renewed(&self, began: Instant, lease: Duration) {
+        let until = began + lease - lease / LEASE_MARGIN;
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+    }
+
+    fn watch(self: &Arc<Self>) -> LeaseWatch {
+        LeaseWatch { lease: Arc::clone(self), timer: Box::pin(sleep(Duration::ZERO)) }
+    }
+}
+
+/// Notices when the lease may have run out.
+pub(crate) struct LeaseWatch {
+    lease: Arc<Lease>,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl LeaseWatch {
+    pub(crate) fn poll_lost(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        // The timer is set anew only when it fires.
+        while self.timer.as_mut().poll(context).is_ready() {
+            let until = *self.lease.0.lock().unwrap_or_else(PoisonError::into_inner);
+            match until {
+                Some(until) if until > Instant::now() => self.timer.as_mut().reset(until),
+                _ => return Poll::Ready(()),
+            }
+        }
+        Poll::Pending
+    }
+}
+
+/// A worker that may be gone.
+pub(crate) type WeakWorker = Weak<Worker>;
+
+impl From<RunResult> for Result<(Outcome, Option<StepError>), Error> {
+    fn from(result: RunResult) -> Self {
+        match result {
+            RunResult::Ended(outcome, error) => Ok((outcome, error)),
+            RunResult::Lost(error) => Ok((Outcome::Failed, Some(error))),
+            RunResult::Left => Err(Error::ShuttingDown),
+            RunResult::Nothing | RunResult::OwnedElsewhere => Ok((Outcome::Completed, None)),
+        }
+    }
+}
