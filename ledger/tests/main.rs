@@ -8,6 +8,8 @@ mod check_log;
 
 mod check_request;
 
+mod events;
+
 mod evidence;
 
 mod fold;
