@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use serde_json::Value;
-use settled_ledger::store::{Claimed, Fence, Next, SessionState};
+use settled_ledger::store::{Claimed, Next, SessionState};
 use settled_ledger::{
     AgentSelected, CarriedCall, CompactionReason, Event, Events, ExecutionId, ExecutionSettled, ExecutionStarted,
     InboxItem, InputId, InputPromoted, InterruptRecorded, InterruptedBy, Lowering, ModelSelected, NewInputKind,
@@ -463,10 +463,10 @@ impl Drain {
             }
             let attempted = match rebuilt.take() {
                 Some(mut attempt) => self.attempted(&mut attempt).await,
-                None => match self.prepare(message, number, continues, last).await? {
-                    Prepared::Attempt(mut attempt) => self.attempted(&mut attempt).await,
-                    Prepared::Interrupted => return Ok(StepRun::Interrupted),
-                },
+                None => {
+                    let mut attempt = self.prepare(message, number, continues, last).await?;
+                    self.attempted(&mut attempt).await
+                }
             }?;
             match attempted {
                 Attempted::Completed => return Ok(StepRun::Completed),
@@ -528,7 +528,7 @@ impl Drain {
         number: u32,
         continues: Option<MessageId>,
         last: bool,
-    ) -> Result<Prepared, Lost> {
+    ) -> Result<Box<Attempt>, Lost> {
         let offered = self.offer().await?;
         let agent = self.shop.agent(&self.fold.agent).cloned();
         let model = self.model_ref();
@@ -568,7 +568,7 @@ impl Drain {
                 Reading::failing(error)
             }
         };
-        Ok(Prepared::Attempt(Box::new(Attempt::fresh(self, ledger, number, reading, known.info, tools, definitions))))
+        Ok(Box::new(Attempt::fresh(self, ledger, number, reading, known.info, tools, definitions)))
     }
 
     /// Records that another attempt is due.
@@ -636,11 +636,6 @@ impl Drain {
             _ => (Arc::new(NoTools), Arc::default()),
         }
     }
-}
-
-enum Prepared {
-    Attempt(Box<Attempt>),
-    Interrupted,
 }
 
 /// What comes after a backoff.
@@ -812,10 +807,6 @@ impl Drain {
     /// What may be kept for the next drain.
     pub(crate) fn into_kept(self) -> (SessionFold, Lowering) {
         (self.fold, self.lowering)
-    }
-
-    pub(crate) fn fence(&self) -> &Fence {
-        self.writer.fence()
     }
 }
 

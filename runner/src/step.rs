@@ -51,6 +51,8 @@ pub(crate) struct Attempt {
     grace: Option<Pin<Box<Sleep>>>,
     /// Which arm of the select is looked at first next time.
     turn: usize,
+    /// How many things have happened since what is wanted was last sent.
+    patience: u32,
     guard: crate::guard::Unsettled,
 }
 
@@ -98,6 +100,7 @@ impl Attempt {
             notes: Vec::new(),
             grace: None,
             turn: 0,
+            patience: 0,
             guard: drain.slot.guard(),
         }
     }
@@ -304,7 +307,7 @@ fn poll_next(drain: &mut Drain, step: &mut Attempt, context: &mut Context<'_>) -
     step.turn = step.turn.wrapping_add(1);
     for arm in 0..ARMS {
         let happened = match (step.turn + arm) % ARMS {
-            0 => poll_written(drain, step, context).map(|()| Next::Tended),
+            0 => poll_written(drain, step, context, Writing::Sent).map(|()| Next::Tended),
             1 => poll_tools(drain, step, context).map(|()| Next::Tended),
             2 => poll_decisions(drain, step, context).map(|()| Next::Tended),
             3 => poll_answers(drain, step, context).map(|()| Next::Tended),
@@ -314,10 +317,10 @@ fn poll_next(drain: &mut Drain, step: &mut Attempt, context: &mut Context<'_>) -
             return happened.map(Ok);
         }
     }
-    // Nothing happens: what was written lazily may as well become durable, if a tool's outcome is among it.
-    if drain.flush_if_urgent() {
-        context.waker().wake_by_ref();
-        return Poll::Pending;
+    // Nothing else happens now: what is wanted is sent, all in one batch, and what is urgent with it.
+    drain.flush_if_urgent();
+    if poll_written(drain, step, context, Writing::Wanted).is_ready() {
+        return Poll::Ready(Ok(Next::Tended));
     }
     if let Some(grace) = &mut step.grace
         && grace.as_mut().poll(context).is_ready()
@@ -332,9 +335,26 @@ fn poll_next(drain: &mut Drain, step: &mut Attempt, context: &mut Context<'_>) -
 
 const ARMS: usize = 5;
 
+/// What the writer is asked to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writing {
+    /// To go on with what is on its way.
+    Sent,
+    /// To send what is wanted as well.
+    Wanted,
+}
+
+/// How many other things may happen before what is wanted is sent all the same: a stream that never pauses must not hold a call back.
+const PATIENCE: u32 = 64;
+
 /// The writer has made something durable: calls whose start it was may run, if nothing has come in the meantime.
-fn poll_written(drain: &mut Drain, step: &mut Attempt, context: &mut Context<'_>) -> Poll<()> {
-    let moved = drain.writer.poll(context).is_ready();
+fn poll_written(drain: &mut Drain, step: &mut Attempt, context: &mut Context<'_>, writing: Writing) -> Poll<()> {
+    step.patience = if writing == Writing::Wanted { 0 } else { step.patience + 1 };
+    let moved = if writing == Writing::Wanted || step.patience > PATIENCE {
+        drain.writer.poll(context).is_ready()
+    } else {
+        drain.writer.poll_sent(context).is_ready()
+    };
     let mut tended = moved;
     while let Some((mark, call)) = step.starting.front().copied() {
         if !drain.writer.is_durable(mark) {

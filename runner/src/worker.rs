@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -477,9 +477,6 @@ impl LeaseWatch {
         Poll::Pending
     }
 }
-
-/// A worker that may be gone.
-pub(crate) type WeakWorker = Weak<Worker>;
 
 impl From<RunResult> for Result<(Outcome, Option<StepError>), Error> {
     fn from(result: RunResult) -> Self {

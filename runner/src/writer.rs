@@ -179,10 +179,6 @@ impl Writer {
         self.pushed
     }
 
-    pub(crate) fn fence(&self) -> &Fence {
-        &self.fence
-    }
-
     pub(crate) fn lost(&self) -> Option<&Lost> {
         self.lost.as_ref()
     }
@@ -212,18 +208,28 @@ impl Writer {
         .await
     }
 
-    /// Drives the append; ready when something has become durable, was refused, or is lost.
+    /// Sends what is wanted, and drives it; ready when something has become durable, was refused, or is lost.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            if self.lost.is_none() && self.append.is_none() && self.wanted > self.durable {
+                self.compose();
+            }
+            match self.poll_sent(context) {
+                Poll::Ready(()) => return Poll::Ready(()),
+                // A batch that had to be composed anew may be on its way already.
+                Poll::Pending if self.lost.is_none() && self.append.is_none() && self.wanted > self.durable => {}
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    /// Drives what is on its way, and sends nothing new: what is pushed in the meantime shares the next batch.
+    pub(crate) fn poll_sent(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
             if self.lost.is_some() {
                 return Poll::Pending;
             }
-            let Some(append) = &mut self.append else {
-                if self.wanted <= self.durable || !self.compose() {
-                    return Poll::Pending;
-                }
-                continue;
-            };
+            let Some(append) = &mut self.append else { return Poll::Pending };
             let answer = match &mut append.stage {
                 AppendStage::Sending(sending) => match sending.as_mut().poll(context) {
                     Poll::Ready(answer) => answer,
@@ -243,8 +249,8 @@ impl Writer {
         }
     }
 
-    /// Puts a batch together from what is wanted; `false` if there is nothing.
-    fn compose(&mut self) -> bool {
+    /// Puts a batch together from what is wanted, and sends it.
+    fn compose(&mut self) {
         let mut batch = Batch::new(BatchId::from_u128(self.ids.next()), Vec::new());
         let mut marks = Vec::new();
         let mut prefix = None;
@@ -263,12 +269,11 @@ impl Writer {
             marks.push(unit.mark);
         }
         if marks.is_empty() {
-            return false;
+            return;
         }
         let rows = batch.rows.len();
         let stage = send(&self.store, &self.fence, self.head, &batch);
         self.append = Some(Append { batch, marks, rows, prefix, refused: false, tries: 0, stage });
-        true
     }
 
     /// Acts on the store's answer; `true` if whoever waits should look.
