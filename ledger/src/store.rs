@@ -183,12 +183,22 @@ pub struct SessionState {
     /// The execution that has started and not settled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub execution: Option<ExecutionId>,
+    /// Whether its last owner has left the execution at a border, in order; otherwise a claim means that the owner died.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub handed_over: bool,
 }
 
 impl SessionState {
     /// A state.
     pub fn new(next: Next, execution: Option<ExecutionId>) -> Self {
-        Self { next, execution }
+        Self { next, execution, handed_over: false }
+    }
+
+    /// The same state, left in order by the owner of an open execution.
+    #[must_use]
+    pub fn handed_over(mut self) -> Self {
+        self.handed_over = true;
+        self
     }
 
     /// Whether a batch may bring this state while these inputs are pending (those that the batch takes left out).

@@ -51,6 +51,8 @@ pub(crate) struct Drain {
     pub(crate) writer: Writer,
     pub(crate) inbox: InboxWatch,
     lease: LeaseWatch,
+    /// Whether the session's last owner has left the open execution in order.
+    pub(crate) handed_over: bool,
     /// Something was written that should be durable before the drain waits for anything else.
     urgent: bool,
     notes: BTreeMap<CallKey, Vec<Value>>,
@@ -114,7 +116,7 @@ impl Drain {
                 fold.apply(recorded.seq, &event);
             }
         }
-        let Claimed { fence, head, .. } = claimed;
+        let Claimed { fence, head, state, .. } = claimed;
         Ok(Self {
             writer: Writer::new(Arc::clone(&shop.store), Arc::clone(&shop.clock), Arc::clone(&shop.ids), fence, head),
             inbox: InboxWatch::new(
@@ -129,6 +131,7 @@ impl Drain {
             fold,
             lowering,
             lease,
+            handed_over: state.handed_over,
             urgent: false,
             notes: BTreeMap::new(),
             started: BTreeMap::new(),
@@ -360,7 +363,7 @@ impl Drain {
     /// Leaves at a border: the execution stays open, and another worker goes on with it.
     async fn leave(&mut self, next: Next) -> Result<DrainEnd, Lost> {
         if let Some(execution) = self.fold.execution.as_ref().map(|execution| execution.id) {
-            self.owe_with(Events::new(), Vec::new(), Some(SessionState::new(next, Some(execution))));
+            self.owe_in_state(Events::new(), SessionState::new(next, Some(execution)).handed_over());
         }
         self.writer.settle().await?;
         Ok(DrainEnd::Left)
@@ -693,6 +696,11 @@ impl Drain {
         urgent
     }
 
+    /// Whether the worker may still act, by its own clock.
+    pub(crate) fn holds_lease(&self) -> bool {
+        self.lease.holds() && !self.slot.is_abandoned()
+    }
+
     /// Whether the drain must be left without a trace.
     pub(crate) fn poll_lost(&mut self, context: &mut Context<'_>) -> Poll<Lost> {
         if let Some(lost) = self.writer.lost() {
@@ -702,14 +710,6 @@ impl Drain {
             return Poll::Ready(Lost::Stopped);
         }
         self.lease.poll_lost(context).map(|()| Lost::Lease)
-    }
-
-    /// Looks for an interrupt of this execution.
-    pub(crate) fn poll_interrupt(&mut self, context: &mut Context<'_>) -> Poll<(InputId, InterruptedBy)> {
-        match self.fold.execution.as_ref().map(|execution| execution.id) {
-            Some(execution) => self.inbox.poll_interrupt(context, execution),
-            None => Poll::Pending,
-        }
     }
 
     /// The interrupt of this execution that is pending, if there is one.
@@ -727,15 +727,20 @@ impl Drain {
             if let Poll::Ready(lost) = self.poll_lost(context) {
                 return Poll::Ready(Err(lost));
             }
-            if let Poll::Ready(interrupt) = self.poll_interrupt(context) {
-                return Poll::Ready(Ok(Err(interrupt)));
+            loop {
+                self.inbox.poll_news(context);
+                if let Some(interrupt) = self.interrupt() {
+                    return Poll::Ready(Ok(Err(interrupt)));
+                }
+                if let Poll::Ready(value) = future.as_mut().poll(context) {
+                    return Poll::Ready(Ok(Ok(value)));
+                }
+                self.flush_if_urgent();
+                while self.writer.poll(context).is_ready() {}
+                if self.inbox.poll_idle(context).is_pending() {
+                    return Poll::Pending;
+                }
             }
-            if let Poll::Ready(value) = future.as_mut().poll(context) {
-                return Poll::Ready(Ok(Ok(value)));
-            }
-            self.flush_if_urgent();
-            while self.writer.poll(context).is_ready() {}
-            Poll::Pending
         })
         .await
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -9,37 +10,38 @@ use std::time::Duration;
 use settled_ledger::store::{Store, StoreError};
 use settled_ledger::{Answer, ExecutionId, InboxItem, InputId, InterruptedBy, NewInputKind};
 use settled_tools_api::SessionId;
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 
 /// Rung when a session may have new input; one drain listens.
 #[derive(Debug, Default)]
-pub(crate) struct Doorbell(Mutex<Rung>);
-
-#[derive(Debug, Default)]
-struct Rung {
-    times: u64,
-    listener: Option<Waker>,
+pub(crate) struct Doorbell {
+    times: AtomicU64,
+    listener: Mutex<Option<Waker>>,
 }
 
 impl Doorbell {
     pub(crate) fn ring(&self) {
-        let mut rung = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        rung.times += 1;
-        let listener = rung.listener.take();
-        drop(rung);
+        self.times.fetch_add(1, Ordering::AcqRel);
+        let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(listener) = listener {
             listener.wake();
         }
     }
 
-    fn times(&self, context: &Context<'_>) -> u64 {
-        let mut rung = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if rung.listener.as_ref().is_none_or(|listener| !listener.will_wake(context.waker())) {
-            rung.listener = Some(context.waker().clone());
+    fn times(&self) -> u64 {
+        self.times.load(Ordering::Acquire)
+    }
+
+    /// Has a task woken at the next ring; whoever listens looks at [`times`](Self::times) again afterwards.
+    fn listen(&self, context: &Context<'_>) {
+        let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        if listener.as_ref().is_none_or(|listener| !listener.will_wake(context.waker())) {
+            *listener = Some(context.waker().clone());
         }
-        rung.times
     }
 }
+
+type Asking = Pin<Box<dyn Future<Output = Result<Vec<InboxItem>, StoreError>> + Send>>;
 
 /// The inbox of a session while a drain runs: read again whenever the doorbell rings, and now and then without.
 pub(crate) struct InboxWatch {
@@ -49,7 +51,7 @@ pub(crate) struct InboxWatch {
     poll: Duration,
     /// How often the doorbell had rung when the inbox was last asked for.
     heard: Option<u64>,
-    reading: Option<Pin<Box<dyn Future<Output = Result<Vec<InboxItem>, StoreError>> + Send>>>,
+    reading: Option<Asking>,
     items: Vec<InboxItem>,
     /// What this drain has taken; it is in the inbox until the batch that takes it has landed.
     taken: BTreeSet<InputId>,
@@ -74,26 +76,44 @@ impl InboxWatch {
     /// Reads the inbox now.
     pub(crate) async fn refresh(&mut self) -> Result<&[InboxItem], StoreError> {
         self.reading = None;
-        self.heard = Some(std::future::poll_fn(|context| Poll::Ready(self.doorbell.times(context))).await);
+        self.heard = Some(self.doorbell.times());
         let items = self.store.pending(&self.session).await?;
         self.keep(items);
         Ok(&self.items)
     }
 
-    /// Looks for an interrupt of an execution.
-    pub(crate) fn poll_interrupt(
-        &mut self,
-        context: &mut Context<'_>,
-        execution: ExecutionId,
-    ) -> Poll<(InputId, InterruptedBy)> {
-        self.watch(context);
-        self.interrupt(execution).map_or(Poll::Pending, Poll::Ready)
+    /// Takes in what has come since the doorbell rang; cheap where it has not.
+    pub(crate) fn poll_news(&mut self, context: &mut Context<'_>) {
+        if self.reading.is_none() && self.heard != Some(self.doorbell.times()) {
+            self.ask();
+        }
+        if let Some(reading) = &mut self.reading
+            && let Poll::Ready(answer) = reading.as_mut().poll(context)
+        {
+            self.reading = None;
+            // A reading that fails is tried again at the next ring, or a little later without one.
+            if let Ok(items) = answer {
+                self.keep(items);
+            }
+        }
     }
 
-    /// Looks for an answer to a call.
-    pub(crate) fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<(InputId, Answer)> {
-        self.watch(context);
-        self.answer().map_or(Poll::Pending, Poll::Ready)
+    /// Has the task woken when something comes; ready if something has come just now.
+    pub(crate) fn poll_idle(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.doorbell.listen(context);
+        while self.again.as_mut().poll(context).is_ready() {
+            self.again.as_mut().reset(Instant::now() + self.poll);
+            self.heard = None;
+        }
+        let before = self.items.len();
+        self.poll_news(context);
+        if self.items.len() == before { Poll::Pending } else { Poll::Ready(()) }
+    }
+
+    fn ask(&mut self) {
+        self.heard = Some(self.doorbell.times());
+        let (store, session) = (Arc::clone(&self.store), self.session.clone());
+        self.reading = Some(Box::pin(async move { store.pending(&session).await }));
     }
 
     /// The first answer that is pending.
@@ -127,37 +147,5 @@ impl InboxWatch {
         self.taken.retain(|taken| items.iter().any(|item| item.id == *taken));
         items.retain(|item| !self.taken.contains(&item.id));
         self.items = items;
-    }
-
-    /// Reads the inbox when the doorbell has rung; a reading that fails is tried again at the next ring or poll.
-    fn watch(&mut self, context: &mut Context<'_>) {
-        loop {
-            if let Some(reading) = &mut self.reading {
-                match reading.as_mut().poll(context) {
-                    Poll::Pending => {
-                        self.doorbell.times(context);
-                        return;
-                    }
-                    Poll::Ready(answer) => {
-                        self.reading = None;
-                        if let Ok(items) = answer {
-                            self.keep(items);
-                        }
-                    }
-                }
-            }
-            let times = self.doorbell.times(context);
-            let due = self.again.as_mut().poll(context).is_ready();
-            if due {
-                self.again.as_mut().reset(tokio::time::Instant::now() + self.poll);
-            }
-            if self.heard == Some(times) && !due {
-                // The timer was polled above, so it wakes this task; a timer that was just reset is polled once more.
-                return;
-            }
-            self.heard = Some(times);
-            let (store, session) = (Arc::clone(&self.store), self.session.clone());
-            self.reading = Some(Box::pin(async move { store.pending(&session).await }));
-        }
     }
 }

@@ -38,7 +38,7 @@ pub(crate) fn for_step(
             Message::user(LAST_STEP)
         };
         messages.push(Arc::new(notice));
-    } else if drain.lowering.wants_a_user() && !(info.capabilities.assistant_last && !messages.is_empty()) {
+    } else if drain.lowering.wants_a_user() && (messages.is_empty() || !info.capabilities.assistant_last) {
         messages.push(Arc::new(Message::user(GO_ON)));
     }
     let mut request = base(model, Purpose::step(drain.session.clone(), message).attempt(attempt), agent, tools);

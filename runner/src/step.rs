@@ -40,7 +40,7 @@ pub(crate) struct Attempt {
     tools: Arc<dyn ToolExecutor>,
     before: Option<Value>,
     /// Calls that a policy decides about.
-    deciding: Vec<(CallKey, Pin<Box<dyn Future<Output = Decision> + Send>>)>,
+    deciding: Vec<(CallKey, Deciding)>,
     /// Calls that may run, waiting for their turn, first come first served.
     wanted: VecDeque<CallKey>,
     /// Calls whose start is recorded and not yet durable.
@@ -55,6 +55,8 @@ pub(crate) struct Attempt {
     patience: u32,
     guard: crate::guard::Unsettled,
 }
+
+type Deciding = Pin<Box<dyn Future<Output = Decision> + Send>>;
 
 /// What became of an attempt.
 pub(crate) enum Attempted {
@@ -296,21 +298,25 @@ async fn next(drain: &mut Drain, step: &mut Attempt) -> Result<Next, Lost> {
 }
 
 fn poll_next(drain: &mut Drain, step: &mut Attempt, context: &mut Context<'_>) -> Poll<Result<Next, Lost>> {
-    if let Poll::Ready(lost) = drain.poll_lost(context) {
-        return Poll::Ready(Err(lost));
-    }
+    drain.inbox.poll_news(context);
     if step.ledger.interrupted_by().is_none()
-        && let Poll::Ready((input, by)) = drain.poll_interrupt(context)
+        && let Some((input, by)) = drain.interrupt()
     {
         return Poll::Ready(Ok(Next::Cancel(input, by)));
     }
     step.turn = step.turn.wrapping_add(1);
+    // A stream that never pauses must not hide that the log is lost.
+    if step.turn.is_multiple_of(RARELY)
+        && let Poll::Ready(lost) = drain.poll_lost(context)
+    {
+        return Poll::Ready(Err(lost));
+    }
     for arm in 0..ARMS {
         let happened = match (step.turn + arm) % ARMS {
             0 => poll_written(drain, step, context, Writing::Sent).map(|()| Next::Tended),
             1 => poll_tools(drain, step, context).map(|()| Next::Tended),
             2 => poll_decisions(drain, step, context).map(|()| Next::Tended),
-            3 => poll_answers(drain, step, context).map(|()| Next::Tended),
+            3 => poll_answers(drain, step).map(|()| Next::Tended),
             _ => poll_stream(drain, step, context).map(Next::Heard),
         };
         if happened.is_ready() {
@@ -320,6 +326,12 @@ fn poll_next(drain: &mut Drain, step: &mut Attempt, context: &mut Context<'_>) -
     // Nothing else happens now: what is wanted is sent, all in one batch, and what is urgent with it.
     drain.flush_if_urgent();
     if poll_written(drain, step, context, Writing::Wanted).is_ready() {
+        return Poll::Ready(Ok(Next::Tended));
+    }
+    if let Poll::Ready(lost) = drain.poll_lost(context) {
+        return Poll::Ready(Err(lost));
+    }
+    if drain.inbox.poll_idle(context).is_ready() {
         return Poll::Ready(Ok(Next::Tended));
     }
     if let Some(grace) = &mut step.grace
@@ -334,6 +346,9 @@ fn poll_next(drain: &mut Drain, step: &mut Attempt, context: &mut Context<'_>) -
 }
 
 const ARMS: usize = 5;
+
+/// How many things may happen between two looks at the lease.
+const RARELY: usize = 64;
 
 /// What the writer is asked to do.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -362,6 +377,10 @@ fn poll_written(drain: &mut Drain, step: &mut Attempt, context: &mut Context<'_>
         }
         step.starting.pop_front();
         tended = true;
+        if !drain.holds_lease() {
+            // Another worker may own the session by now: the call is its to settle, and nothing may act here.
+            continue;
+        }
         match step.ledger.release(call) {
             Release::Run { name, input, answered } => spawn(drain, step, call, name, input, answered),
             Release::Forbidden => drop(drain.owe(step.ledger.admit_outcome(call, ToolOutcome::NotRun))),
@@ -424,8 +443,14 @@ fn poll_decisions(drain: &mut Drain, step: &mut Attempt, context: &mut Context<'
 }
 
 /// A person has answered.
-fn poll_answers(drain: &mut Drain, step: &mut Attempt, context: &mut Context<'_>) -> Poll<()> {
-    drain.inbox.poll_answer(context).map(|(input, answer)| take_answer(drain, step, input, answer))
+fn poll_answers(drain: &mut Drain, step: &mut Attempt) -> Poll<()> {
+    match drain.inbox.answer() {
+        Some((input, answer)) => {
+            take_answer(drain, step, input, answer);
+            Poll::Ready(())
+        }
+        None => Poll::Pending,
+    }
 }
 
 /// The provider says something, unless the writer has too much to do.
@@ -448,8 +473,7 @@ fn want(drain: &mut Drain, step: &mut Attempt, call: CallKey) {
     let key = effect_key(&drain.session, call);
     let asked = PolicyCall::new(drain.session.clone(), call, key, name.to_owned(), input.clone());
     let policy = Arc::clone(&drain.shop.policy);
-    let mut deciding: Pin<Box<dyn Future<Output = Decision> + Send>> =
-        Box::pin(async move { policy.decide(&asked).await });
+    let mut deciding: Deciding = Box::pin(async move { policy.decide(&asked).await });
     // Most policies decide at once; then the start shares the call's batch.
     match deciding.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())) {
         Poll::Ready(decision) => decide(drain, step, call, decision),

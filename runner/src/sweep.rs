@@ -95,7 +95,12 @@ pub(crate) async fn sweep(drain: &mut Drain) -> Result<Sweep, Lost> {
         }
     };
     let resumes = drain.fold.execution.as_ref().map_or(0, |execution| execution.resumes);
-    Ok(Sweep { restarted: !parked, too_often: resumes > drain.shop.settings.restarts, aborted, then })
+    Ok(Sweep {
+        restarted: !parked && !drain.handed_over,
+        too_often: resumes > drain.shop.settings.restarts,
+        aborted,
+        then,
+    })
 }
 
 /// Records that the execution is taken up again, and closes a compaction that was running.
@@ -107,7 +112,9 @@ fn resume(drain: &mut Drain) {
     }
     let Some(execution) = drain.fold.execution.as_ref() else { return };
     let (id, resume) = (execution.id, execution.resumes + 1);
-    owed.insert(0, ExecutionStarted { execution: id, resume }.into());
+    if !drain.handed_over {
+        owed.insert(0, ExecutionStarted { execution: id, resume }.into());
+    }
     drain.owe_in_state(owed, SessionState::new(Next::Runnable, Some(id)));
 }
 

@@ -184,7 +184,7 @@ impl Worker {
                     let asks = pending.iter().any(|item| item.input.asks_for_a_run());
                     let runnable =
                         matches!(info.state.next, Next::Runnable | Next::At(_)) || info.state.execution.is_some();
-                    if (waiting && !runnable) || !(asks || runnable) {
+                    if waiting || !(asks || runnable) {
                         return RunResult::Nothing;
                     }
                 }
@@ -465,6 +465,11 @@ pub(crate) struct LeaseWatch {
 }
 
 impl LeaseWatch {
+    pub(crate) fn holds(&self) -> bool {
+        let until = *self.lease.0.lock().unwrap_or_else(PoisonError::into_inner);
+        until.is_some_and(|until| until > Instant::now())
+    }
+
     pub(crate) fn poll_lost(&mut self, context: &mut Context<'_>) -> Poll<()> {
         // The timer is set anew only when it fires.
         while self.timer.as_mut().poll(context).is_ready() {
