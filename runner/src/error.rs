@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use settled_ledger::store::{AdmitError, ClaimError, StoreError};
-use settled_tools_api::{CallKey, InvalidId, SessionId};
+use settled_ledger::store::{AdmitError, StoreError};
+use settled_tools_api::{CallKey, InvalidId};
 
 /// Why a call of the runner failed.
 ///
@@ -21,8 +21,6 @@ pub enum Error {
     KeyConflict(String),
     /// The call does not wait for an answer.
     NotWaiting(CallKey),
-    /// Another worker runs the session.
-    OwnedElsewhere(SessionId),
     /// The runner is shutting down.
     ShuttingDown,
 }
@@ -35,7 +33,6 @@ impl fmt::Display for Error {
             Self::Store(error) => error.fmt(f),
             Self::KeyConflict(key) => write!(f, "the key `{key}` was used before, for other content"),
             Self::NotWaiting(call) => write!(f, "call {call} does not wait for an answer"),
-            Self::OwnedElsewhere(session) => write!(f, "session `{session}` is run by another worker"),
             Self::ShuttingDown => f.write_str("the runner is shutting down"),
         }
     }
@@ -68,15 +65,6 @@ impl From<AdmitError> for Error {
         match error {
             AdmitError::Store(error) => Self::Store(error),
             conflict => Self::KeyConflict(conflict.to_string()),
-        }
-    }
-}
-
-impl From<(ClaimError, &SessionId)> for Error {
-    fn from((error, session): (ClaimError, &SessionId)) -> Self {
-        match error {
-            ClaimError::Store(error) => Self::Store(error),
-            _ => Self::OwnedElsewhere(session.clone()),
         }
     }
 }

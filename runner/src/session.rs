@@ -361,7 +361,6 @@ impl Session {
             Some(RunResult::Ended(outcome, error)) => self.settled_as(outcome, error).await,
             Some(RunResult::Lost(error)) => self.settled_as(Outcome::Failed, Some(error)).await,
             Some(RunResult::Left) => Err(Error::ShuttingDown),
-            Some(RunResult::OwnedElsewhere) => Err(Error::OwnedElsewhere(self.id().clone())),
             Some(RunResult::Nothing) | None => self.last_outcome().await,
         }
     }

@@ -15,7 +15,6 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tracing::Instrument;
 
 use crate::drain::{Drain, DrainEnd, Force};
-use crate::error::Error;
 use crate::guard::{Dropped, Unsettled};
 use crate::inbox::Doorbell;
 use crate::live::Live;
@@ -87,8 +86,6 @@ pub(crate) enum RunResult {
     Nothing,
     /// The log is lost to this worker; the next owner settles.
     Lost(StepError),
-    /// Another worker runs it.
-    OwnedElsewhere,
 }
 
 impl Worker {
@@ -193,6 +190,7 @@ impl Worker {
                 }
             }
         }
+        let mut joined = false;
         let claimed = loop {
             let claim_began = Instant::now();
             match store.claim(self.id, self.shop.settings.lease, &slot.session).await {
@@ -204,22 +202,17 @@ impl Worker {
                     if self.is_shutting_down() {
                         return RunResult::Left;
                     }
-                    let left =
-                        until.since(self.shop.clock.now()).min(self.shop.settings.poll).max(Duration::from_millis(10));
-                    tracing::info!(%until, "another worker owns the session; waiting");
+                    // Whoever owns it runs it: this run joins, and takes over where the owner's lease runs out.
+                    joined = true;
+                    let left = until.since(self.shop.clock.now()).min(self.shop.settings.poll).max(A_MOMENT);
+                    tracing::info!(%until, "another worker owns the session; waiting for it");
                     sleep(left).await;
-                    match store.info(&slot.session).await {
-                        // The other worker has finished it: what it was woken for is done.
-                        Ok(info) if matches!(info.state.next, Next::Idle | Next::Held) && force == Force::No => {
-                            return RunResult::OwnedElsewhere;
-                        }
-                        Ok(_) => {}
-                        Err(error) => return RunResult::Lost(StepError::new(FailureClass::Store, error.to_string())),
-                    }
                 }
                 Err(error) => return RunResult::Lost(StepError::new(FailureClass::Store, error.to_string())),
             }
         };
+        // The execution that was joined is over, and another is not asked for.
+        let force = if joined && claimed.state.execution.is_none() { Force::No } else { force };
         let fence = claimed.fence.clone();
         let kept = slot.state().kept.take();
         let opened = Drain::open(Arc::clone(&self.shop), Arc::clone(slot), claimed, self.lease.watch(), kept).await;
@@ -366,6 +359,9 @@ impl Worker {
 /// How many due sessions are asked for at once.
 const DUE: usize = 64;
 
+/// The least time between two tries to claim a session that another worker owns.
+const A_MOMENT: Duration = Duration::from_millis(10);
+
 fn lost_result(lost: &Lost) -> RunResult {
     match lost {
         Lost::Stopped => RunResult::Left,
@@ -480,16 +476,5 @@ impl LeaseWatch {
             }
         }
         Poll::Pending
-    }
-}
-
-impl From<RunResult> for Result<(Outcome, Option<StepError>), Error> {
-    fn from(result: RunResult) -> Self {
-        match result {
-            RunResult::Ended(outcome, error) => Ok((outcome, error)),
-            RunResult::Lost(error) => Ok((Outcome::Failed, Some(error))),
-            RunResult::Left => Err(Error::ShuttingDown),
-            RunResult::Nothing | RunResult::OwnedElsewhere => Ok((Outcome::Completed, None)),
-        }
     }
 }
