@@ -9,6 +9,8 @@ use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// A chunk of a stream, or a whole answer.
+///
+/// What is rare and large is boxed: parsing moves the whole struct several times.
 #[derive(Deserialize)]
 pub(super) struct Chunk<'a> {
     #[serde(borrow, default)]
@@ -20,7 +22,7 @@ pub(super) struct Chunk<'a> {
     #[serde(borrow, default)]
     pub(super) choices: Choices<'a>,
     #[serde(default)]
-    pub(super) usage: Option<Counts>,
+    pub(super) usage: Option<Box<Counts>>,
     #[serde(default)]
     pub(super) x_groq: Option<XGroq>,
     #[serde(borrow, default)]
@@ -35,7 +37,7 @@ pub(super) struct Chunk<'a> {
 #[derive(Deserialize)]
 pub(super) struct XGroq {
     #[serde(default)]
-    pub(super) usage: Option<Counts>,
+    pub(super) usage: Option<Box<Counts>>,
 }
 
 /// The choices of a chunk: only the first of them, index 0, is an answer to us.
@@ -56,7 +58,7 @@ pub(super) struct Choice<'a> {
     pub(super) delta: Option<Delta<'a>>,
     /// The whole answer, of a server that does not stream; some repeat it beside each delta.
     #[serde(borrow, default)]
-    pub(super) message: Option<Delta<'a>>,
+    pub(super) message: Option<Box<Delta<'a>>>,
     #[serde(borrow, default)]
     pub(super) finish_reason: Text<'a>,
 }
@@ -77,7 +79,7 @@ pub(super) struct Delta<'a> {
     pub(super) tool_calls: Option<Vec<Fragment<'a>>>,
     /// What calls were before there were several.
     #[serde(borrow, default)]
-    pub(super) function_call: Option<Function<'a>>,
+    pub(super) function_call: Option<Box<Function<'a>>>,
     #[serde(borrow, default)]
     pub(super) annotations: Option<&'a RawValue>,
     #[serde(borrow, default)]

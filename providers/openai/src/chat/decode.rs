@@ -322,7 +322,7 @@ impl State {
             events.push_back(ProviderEvent::ResponseInfo(info));
         }
         if let Some(counts) = chunk.usage.or_else(|| chunk.x_groq.and_then(|groq| groq.usage)) {
-            self.counts = Some(counts);
+            self.counts = Some(*counts);
             self.held = true;
         }
         let value = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).ok();
@@ -337,7 +337,7 @@ impl State {
         }
         if let Some(choice) = chunk.choices.first {
             // Some servers repeat the whole message beside each delta; alone it is the answer.
-            let delta = choice.delta.or_else(|| choice.message.filter(|_| !self.begun));
+            let delta = choice.delta.or_else(|| choice.message.map(|message| *message).filter(|_| !self.begun));
             if let Some(delta) = delta {
                 self.delta(delta, offset, events)?;
             }
@@ -395,7 +395,7 @@ impl State {
             self.refused = true;
             self.say(Kind::Refusal, delta.refusal.0, events);
         }
-        let legacy = delta.function_call.map(|function| Fragment { function: Some(function), ..Fragment::default() });
+        let legacy = delta.function_call.map(|function| Fragment { function: Some(*function), ..Fragment::default() });
         for fragment in delta.tool_calls.into_iter().flatten().chain(legacy) {
             self.fragment(fragment, offset, events)?;
         }
