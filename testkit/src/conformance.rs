@@ -111,21 +111,14 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let broken = self.breaches().count();
         let skipped = self.lines.len() - self.kept() - broken;
-        write!(
-            f,
-            "{} cases: {} kept, {broken} broken, {skipped} skipped",
-            self.lines.len(),
-            self.kept()
-        )?;
+        write!(f, "{} cases: {} kept, {broken} broken, {skipped} skipped", self.lines.len(), self.kept())?;
         for line in &self.lines {
             match &line.verdict {
                 Verdict::Kept => {}
                 Verdict::Skipped(reason) => write!(f, "\n  skipped {}: {reason}", line.case)?,
-                Verdict::Broken(breach) => write!(
-                    f,
-                    "\n  broken  {}: {}\n          {}",
-                    line.case, line.promise, breach.details
-                )?,
+                Verdict::Broken(breach) => {
+                    write!(f, "\n  broken  {}: {}\n          {}", line.case, line.promise, breach.details)?
+                }
             }
         }
         Ok(())

@@ -47,7 +47,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use settled_ledger::store::{
     AdmitError, Admitted, AppendError, Batch, Catalog, ClaimError, Claimed, EventLog, Fence, HintStream, Inbox,
-    NewSession, Ownership, Page, Query, RecordedStream, SessionInfo, SessionState, StoreError, StoreErrorKind,
+    NewSession, Ownership, Page, Query, RecordedStream, SessionInfo, StoreError, StoreErrorKind,
 };
 use settled_ledger::{Arrival, Clock, Delivery, InboxItem, InputId, NewInput, NewInputKind, Recorded, Seq, WorkerId};
 use settled_tools_api::SessionId;
@@ -160,8 +160,9 @@ impl Inbox for MemoryStore {
         let Some(next) = target.state.after_admit(&input) else {
             return Ok(Admitted::Dropped);
         };
-        let execution = target.state.execution;
-        target.take(SessionState::new(next, execution), now);
+        let mut state = target.state.clone();
+        state.next = next;
+        target.take(state, now);
         target.arrivals += 1;
         let item = InboxItem::new(input, Arrival::new(target.arrivals));
         if let Some(key) = &item.key {

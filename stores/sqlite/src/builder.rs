@@ -121,9 +121,13 @@ impl Builder {
         let named = |fault: Fault| fault.named(&file);
         let mut db = schema::open(&file, self.busy)?;
         let (grown, log_grown) = mpsc::sync_channel(1);
+        let mut told = 0;
         db.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages| {
-            if i64::from(pages) >= checkpoint::PASSIVE_PAGES {
-                // One that is full knows already.
+            // A log with fewer pages than before has begun anew.
+            told = if pages < told { 0 } else { told };
+            if pages - told >= checkpoint::PASSIVE_PAGES {
+                told = pages;
+                // A channel that is full has told it already.
                 let _ = grown.try_send(());
             }
             Ok(())

@@ -9,11 +9,11 @@ use std::sync::mpsc::Receiver;
 
 use rusqlite::Connection;
 
-/// The log is brought over when it has so many pages.
-pub(crate) const PASSIVE_PAGES: i64 = 1_000;
+/// The log is brought over each time when it has grown by so many pages.
+pub(crate) const PASSIVE_PAGES: i32 = 1_000;
 
 /// The log begins anew, whoever writes, when it has so many pages.
-const RESTART_PAGES: i64 = 4 * PASSIVE_PAGES;
+const RESTART_PAGES: i32 = 4 * PASSIVE_PAGES;
 
 /// A file of the log larger than this is cut: a reader that was long at it had kept it growing.
 const TRUNCATE_BYTES: u64 = 64 << 20;
@@ -33,6 +33,6 @@ pub(crate) fn run(db: &Connection, log: &Path, grown: &Receiver<()>) {
 }
 
 /// Makes a checkpoint and answers how many pages the log has.
-fn checkpoint(db: &Connection, mode: &str) -> rusqlite::Result<i64> {
+fn checkpoint(db: &Connection, mode: &str) -> rusqlite::Result<i32> {
     db.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| row.get(1))
 }

@@ -256,8 +256,9 @@ impl<'a> Tx<'a> {
             add.execute(params![found.number, key, id, content])?;
         }
         if next != found.state.next {
-            let execution = found.state.execution;
-            self.take(&mut found, SessionState::new(next, execution))?;
+            let mut state = found.state.clone();
+            state.next = next;
+            self.take(&mut found, state)?;
         }
         self.remember(session, found);
         self.done.news.push(News::Hint(session.clone()));

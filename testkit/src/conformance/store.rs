@@ -86,11 +86,7 @@ pub struct Handles {
 impl Handles {
     /// Two handles on one store.
     pub fn new(here: Arc<dyn Store>, there: Arc<dyn Store>) -> Self {
-        Self {
-            here,
-            there,
-            guard: None,
-        }
+        Self { here, there, guard: None }
     }
 
     /// The same handles, with something to keep until they are dropped: a temporary folder, a server.
@@ -116,9 +112,7 @@ pub struct ManualClock {
 impl ManualClock {
     /// A clock that stands at a moment.
     pub fn at(moment: Timestamp) -> Self {
-        Self {
-            millis: Arc::new(AtomicI64::new(moment.as_millis())),
-        }
+        Self { millis: Arc::new(AtomicI64::new(moment.as_millis())) }
     }
 
     /// Lets this much time pass.
@@ -146,10 +140,7 @@ pub struct Case {
 
 impl fmt::Debug for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Case")
-            .field("name", &self.name)
-            .field("promise", &self.promise)
-            .finish_non_exhaustive()
+        f.debug_struct("Case").field("name", &self.name).field("promise", &self.promise).finish_non_exhaustive()
     }
 }
 
@@ -169,10 +160,7 @@ use named_cases;
 
 /// Every case, in the order in which they run.
 pub fn cases() -> impl Iterator<Item = Case> {
-    [log::CASES, inbox::CASES, ownership::CASES, catalog::CASES]
-        .into_iter()
-        .flatten()
-        .copied()
+    [log::CASES, inbox::CASES, ownership::CASES, catalog::CASES].into_iter().flatten().copied()
 }
 
 /// A run of the suite: which cases, and which are left out and why.
@@ -213,10 +201,7 @@ impl StoreSuite {
             report.lines.push(Line {
                 case: name.clone(),
                 promise: "The suite has a case of this name.".to_owned(),
-                verdict: Verdict::Broken(Breach {
-                    case: name.clone(),
-                    details: "there is no such case".to_owned(),
-                }),
+                verdict: Verdict::Broken(Breach { case: name.clone(), details: "there is no such case".to_owned() }),
             });
         }
         for case in cases().filter(|case| self.only.as_ref().is_none_or(|only| only == case.name)) {
@@ -224,17 +209,10 @@ impl StoreSuite {
                 Some((_, reason)) => Verdict::Skipped(reason.clone()),
                 None => match check(case, fixture).await {
                     Ok(()) => Verdict::Kept,
-                    Err(details) => Verdict::Broken(Breach {
-                        case: case.name.to_owned(),
-                        details,
-                    }),
+                    Err(details) => Verdict::Broken(Breach { case: case.name.to_owned(), details }),
                 },
             };
-            report.lines.push(Line {
-                case: case.name.to_owned(),
-                promise: case.promise.to_owned(),
-                verdict,
-            });
+            report.lines.push(Line { case: case.name.to_owned(), promise: case.promise.to_owned(), verdict });
         }
         report
     }
@@ -249,10 +227,7 @@ async fn check(case: Case, fixture: &dyn StoreFixture) -> Result<(), String> {
     let (mut run, mut patience) = (pin!(run), pin!(fixture.patience()));
     poll_fn(|cx| match run.as_mut().poll(cx) {
         Poll::Ready(done) => Poll::Ready(done),
-        Poll::Pending => patience
-            .as_mut()
-            .poll(cx)
-            .map(|()| Err("it waited for something that never came".to_owned())),
+        Poll::Pending => patience.as_mut().poll(cx).map(|()| Err("it waited for something that never came".to_owned())),
     })
     .await
 }

@@ -556,6 +556,7 @@ impl Catalog for Mutant {
         };
         match self.fault {
             "info.whole" => row.updated = row.created,
+            "admit.rest_of_state" if !self.notes().admitted.is_empty() => row.state.handed_over = false,
             "info.owner" => row.owner = self.notes().fence(session).map(|fence| fence.worker),
             _ => {}
         }

@@ -66,11 +66,7 @@ pub(super) fn same<T: PartialEq + Debug>(what: &str, seen: T, should: T) -> Chec
             None => text,
         }
     };
-    Err(Details(format!(
-        "{what}: it was {}, and should be {}",
-        short(seen),
-        short(should)
-    )))
+    Err(Details(format!("{what}: it was {}, and should be {}", short(seen), short(should))))
 }
 
 /// Holds a failure's kind against what should have been.
@@ -97,11 +93,7 @@ impl Bench {
     pub(super) async fn open(fixture: &dyn StoreFixture) -> Result<Self, String> {
         let clock = ManualClock::at(Timestamp::from_millis(1_700_000_000_000));
         let handles = fixture.open(Arc::new(clock.clone())).await?;
-        Ok(Self {
-            handles,
-            clock,
-            ids: AtomicU64::new(1),
-        })
+        Ok(Self { handles, clock, ids: AtomicU64::new(1) })
     }
 
     /// The owner's handle.
@@ -166,12 +158,7 @@ impl Bench {
     pub(super) async fn owned(&self, name: &str) -> Result<Owned<'_>, Details> {
         let session = self.created(name).await?;
         let Claimed { fence, head, .. } = self.here().claim(WORKER, LEASE, &session).await?;
-        Ok(Owned {
-            bench: self,
-            session,
-            fence,
-            head,
-        })
+        Ok(Owned { bench: self, session, fence, head })
     }
 
     /// Makes sessions and lets them wait for something, unowned.
@@ -221,11 +208,7 @@ impl Owned<'_> {
     /// Holds the session against what it must be where nothing has changed: its log, its inbox, its state.
     pub(super) async fn untouched(&self, log: &[Recorded], pending: &[InputId], next: &Next) -> Checked {
         same("the log", self.bench.log(&self.session).await?.as_slice(), log)?;
-        same(
-            "the inbox",
-            self.bench.pending(&self.session).await?.as_slice(),
-            pending,
-        )?;
+        same("the inbox", self.bench.pending(&self.session).await?.as_slice(), pending)?;
         same("what it waits for", &self.bench.next(&self.session).await?, next)
     }
 }
@@ -233,10 +216,7 @@ impl Owned<'_> {
 /// Rows at their places behind a head.
 pub(super) fn placed(session: &SessionId, after: Seq, rows: Vec<NewRow>) -> Vec<Recorded> {
     let places = (1..).map(|place| after.plus(place));
-    rows.into_iter()
-        .zip(places)
-        .map(|(row, seq)| row.placed(session.clone(), seq))
-        .collect()
+    rows.into_iter().zip(places).map(|(row, seq)| row.placed(session.clone(), seq)).collect()
 }
 
 /// A state with no execution open.
@@ -254,20 +234,13 @@ pub(super) fn interrupt(execution: ExecutionId) -> NewInputKind {
 
 /// A call, by its ordinal.
 pub(super) fn call(ordinal: u32) -> CallKey {
-    CallKey {
-        step: MessageId::from_u128(7),
-        ordinal,
-    }
+    CallKey { step: MessageId::from_u128(7), ordinal }
 }
 
 /// A person's answer to a call.
 pub(super) fn answer(ordinal: u32) -> Result<NewInputKind, Details> {
-    let answer = settled_ledger::Answer::new(
-        call(ordinal),
-        EffectKey::new("effect")?,
-        "hash".to_owned(),
-        AnswerKind::Approved,
-    );
+    let answer =
+        settled_ledger::Answer::new(call(ordinal), EffectKey::new("effect")?, "hash".to_owned(), AnswerKind::Approved);
     Ok(NewInputKind::Answer(answer))
 }
 

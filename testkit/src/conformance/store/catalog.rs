@@ -30,9 +30,7 @@ named_cases! {
 }
 
 fn tags(tags: &[(&str, &str)]) -> BTreeMap<String, String> {
-    tags.iter()
-        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-        .collect()
+    tags.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
 async fn whole(bench: &Bench) -> Checked {
@@ -60,31 +58,15 @@ async fn whole(bench: &Bench) -> Checked {
 
 async fn owner(bench: &Bench) -> Checked {
     let owned = bench.owned("s").await?;
-    same(
-        "the owner",
-        bench.there().info(&owned.session).await?.owner,
-        Some(WORKER),
-    )?;
+    same("the owner", bench.there().info(&owned.session).await?.owner, Some(WORKER))?;
     bench.clock.pass(LEASE);
-    same(
-        "the owner after the lease",
-        bench.there().info(&owned.session).await?.owner,
-        None,
-    )?;
+    same("the owner after the lease", bench.there().info(&owned.session).await?.owner, None)?;
     bench.here().renew(WORKER, LEASE).await?;
-    same(
-        "the owner renewed",
-        bench.there().info(&owned.session).await?.owner,
-        Some(WORKER),
-    )
+    same("the owner renewed", bench.there().info(&owned.session).await?.owner, Some(WORKER))
 }
 
 async fn info_no_session(bench: &Bench) -> Checked {
-    fails(
-        "info",
-        bench.there().info(&SessionId::new("nobody")?).await,
-        StoreErrorKind::NotFound,
-    )
+    fails("info", bench.there().info(&SessionId::new("nobody")?).await, StoreErrorKind::NotFound)
 }
 
 /// Makes sessions of these names, in this order.
@@ -110,18 +92,11 @@ async fn pages_of(bench: &Bench, mut query: Query) -> Result<Vec<Vec<String>>, D
 }
 
 fn named(pages: &[&[&str]]) -> Vec<Vec<String>> {
-    pages
-        .iter()
-        .map(|page| page.iter().map(|name| (*name).to_owned()).collect())
-        .collect()
+    pages.iter().map(|page| page.iter().map(|name| (*name).to_owned()).collect()).collect()
 }
 
 async fn list_order(bench: &Bench) -> Checked {
-    same(
-        "without sessions",
-        pages_of(bench, Query::all(10)).await?,
-        named(&[&[]]),
-    )?;
+    same("without sessions", pages_of(bench, Query::all(10)).await?, named(&[&[]]))?;
     created(bench, &["b", "a10", "a9", "ü", "Z", "a", "👋", "_"]).await?;
     // By their bytes, as ids compare.
     let should = named(&[&["Z", "_", "a", "a10", "a9", "b", "ü", "👋"]]);
@@ -156,20 +131,11 @@ async fn own_limit(bench: &Bench) -> Checked {
 
 async fn cursor(bench: &Bench) -> Checked {
     created(bench, &["a", "c", "e"]).await?;
-    for (after, should) in [
-        ("A", &["a", "c", "e"][..]),
-        ("a", &["c", "e"]),
-        ("b", &["c", "e"]),
-        ("e", &[]),
-        ("f", &[]),
-    ] {
+    for (after, should) in [("A", &["a", "c", "e"][..]), ("a", &["c", "e"]), ("b", &["c", "e"]), ("e", &[]), ("f", &[])]
+    {
         let mut query = Query::all(10);
         query.after = Some(SessionId::new(after)?);
-        same(
-            &format!("after {after}"),
-            pages_of(bench, query).await?,
-            named(&[should]),
-        )?;
+        same(&format!("after {after}"), pages_of(bench, query).await?, named(&[should]))?;
     }
     Ok(())
 }
@@ -185,10 +151,7 @@ async fn tagged(bench: &Bench) -> Checked {
         ("e", &[("team", "blue"), ("user", "8")]),
     ];
     for (name, has) in sessions {
-        bench
-            .there()
-            .create(&SessionId::new(name)?, NewSession::new(Vec::new(), tags(has)))
-            .await?;
+        bench.there().create(&SessionId::new(name)?, NewSession::new(Vec::new(), tags(has))).await?;
     }
     Ok(())
 }
@@ -251,18 +214,10 @@ async fn filtered_pages(bench: &Bench) -> Checked {
     same("pages of one", seen, named(&[&["a"], &["e"], &["f"]]))?;
     let mut query = with_tag("team", "blue", 1);
     query.state = Some(StateFilter::Busy);
-    same(
-        "pages of one that are busy",
-        pages_of(bench, query).await?,
-        named(&[&["a"], &["f"]]),
-    )?;
+    same("pages of one that are busy", pages_of(bench, query).await?, named(&[&["a"], &["f"]]))?;
     let mut query = with_tag("team", "blue", 2);
     query.state = Some(StateFilter::Quiet);
-    same(
-        "one page of those that are quiet",
-        pages_of(bench, query).await?,
-        named(&[&["e"]]),
-    )
+    same("one page of those that are quiet", pages_of(bench, query).await?, named(&[&["e"]]))
 }
 
 async fn list_rows(bench: &Bench) -> Checked {
@@ -281,10 +236,7 @@ async fn gone(bench: &Bench) -> Checked {
     let mut owned = bench.owned("s").await?;
     owned.push(100).await?;
     owned.turn(Next::Runnable).await?;
-    bench
-        .there()
-        .admit(&owned.session, bench.prompt("x").key("k".to_owned()))
-        .await?;
+    bench.there().admit(&owned.session, bench.prompt("x").key("k".to_owned())).await?;
     bench.here().release(&owned.fence).await?;
     same("the answer", bench.there().erase(&owned.session).await, Ok(()))?;
     let missing = StoreErrorKind::NotFound;
@@ -300,21 +252,14 @@ async fn anew(bench: &Bench) -> Checked {
     let session = SessionId::new("s")?;
     let new = NewSession::new(bench.rows(70), tags(&[("team", "blue")]));
     bench.there().create(&session, new).await?;
-    bench
-        .there()
-        .admit(&session, bench.prompt("x").key("k".to_owned()))
-        .await?;
+    bench.there().admit(&session, bench.prompt("x").key("k".to_owned())).await?;
     bench.there().erase(&session).await?;
 
     let mut owned = bench.owned("s").await?;
     owned.untouched(&[], &[], &Next::Idle).await?;
     same("the head", owned.head, Seq::START)?;
     same("the tags", bench.there().info(&session).await?.tags, BTreeMap::new())?;
-    same(
-        "the list by tag",
-        pages_of(bench, with_tag("team", "blue", 9)).await?,
-        named(&[&[]]),
-    )?;
+    same("the list by tag", pages_of(bench, with_tag("team", "blue", 9)).await?, named(&[&[]]))?;
     let input = bench.input(prompt("other", Delivery::Steer)).key("k".to_owned());
     let id = input.id;
     let admitted = bench.there().admit(&session, input).await;
@@ -326,18 +271,10 @@ async fn anew(bench: &Bench) -> Checked {
 async fn in_use(bench: &Bench) -> Checked {
     let mut owned = bench.owned("s").await?;
     let log = owned.push(1).await?;
-    fails(
-        "erase",
-        bench.there().erase(&owned.session).await,
-        StoreErrorKind::InUse,
-    )?;
+    fails("erase", bench.there().erase(&owned.session).await, StoreErrorKind::InUse)?;
     owned.untouched(&log, &[], &Next::Idle).await?;
     bench.clock.pass(LEASE);
-    same(
-        "the answer after the lease",
-        bench.there().erase(&owned.session).await,
-        Ok(()),
-    )
+    same("the answer after the lease", bench.there().erase(&owned.session).await, Ok(()))
 }
 
 async fn others(bench: &Bench) -> Checked {
@@ -350,26 +287,16 @@ async fn others(bench: &Bench) -> Checked {
     let input = bench.prompt("x").key("k".to_owned());
     let (id, kind) = (input.id, input.kind.clone());
     bench.there().admit(&kept.session, input).await?;
-    bench
-        .there()
-        .admit(&erased.session, bench.prompt("y").key("k".to_owned()))
-        .await?;
+    bench.there().admit(&erased.session, bench.prompt("y").key("k".to_owned())).await?;
     bench.here().release(&erased.fence).await?;
     bench.there().erase(&erased.session).await?;
     kept.untouched(&log, &[id], &Next::Runnable).await?;
-    let again = bench
-        .there()
-        .admit(&kept.session, bench.input(kind).key("k".to_owned()))
-        .await;
+    let again = bench.there().admit(&kept.session, bench.input(kind).key("k".to_owned())).await;
     same("the answer", again, Ok(Admitted::Again(id)))?;
     log.extend(kept.push(2).await?);
     same("the log", bench.log(&kept.session).await?, log)
 }
 
 async fn erase_no_session(bench: &Bench) -> Checked {
-    fails(
-        "erase",
-        bench.there().erase(&SessionId::new("nobody")?).await,
-        StoreErrorKind::NotFound,
-    )
+    fails("erase", bench.there().erase(&SessionId::new("nobody")?).await, StoreErrorKind::NotFound)
 }

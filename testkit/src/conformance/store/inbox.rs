@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use settled_ledger::store::{AdmitError, Admitted, Next, StoreErrorKind};
+use settled_ledger::store::{AdmitError, Admitted, Next, SessionState, StoreErrorKind};
 use settled_ledger::{
     Arrival, Delivery, ExecutionId, InboxItem, InputId, NewInput, NewInputKind, Notice, Switch, Timestamp,
 };
@@ -41,6 +41,7 @@ named_cases! {
     "admit.interrupt_other_execution", "An interrupt of another execution is dropped." => interrupt_other_execution;
     "admit.interrupt_at_rest", "An interrupt of a session without an execution is dropped." => interrupt_at_rest;
     "admit.dropped_leaves_nothing", "An interrupt that is dropped leaves nothing: no item, no state, no place, no key." => dropped_leaves_nothing;
+    "admit.rest_of_state", "Of the state it changes what is waited for, and nothing else." => rest_of_state;
     "admit.no_session", "Without a session it fails: not found." => admit_no_session;
     "cancel.pending", "It takes pending input back and says so." => cancel_pending;
     "cancel.gone", "Input that was taken, cancelled or never there is not cancelled." => cancel_gone;
@@ -70,11 +71,7 @@ async fn pending(bench: &Bench) -> Checked {
         should.push(item);
     }
     same("what is pending here", &bench.here().pending(&session).await?, &should)?;
-    same(
-        "what is pending there",
-        &bench.there().pending(&session).await?,
-        &should,
-    )
+    same("what is pending there", &bench.there().pending(&session).await?, &should)
 }
 
 /// Admits an input that must be new, and answers its id.
@@ -173,15 +170,8 @@ async fn same_key_changed(bench: &Bench) -> Checked {
     bench.there().change(&session, id, Delivery::Steer).await?;
     let admitted = bench.there().admit(&session, again(bench, kind)).await;
     same("the answer", admitted, Ok(Admitted::Again(id)))?;
-    let admitted = bench
-        .there()
-        .admit(&session, again(bench, prompt("x", Delivery::Steer)))
-        .await;
-    same(
-        "the answer to other content",
-        admitted,
-        Err(AdmitError::KeyConflict { input: id }),
-    )
+    let admitted = bench.there().admit(&session, again(bench, prompt("x", Delivery::Steer))).await;
+    same("the answer to other content", admitted, Err(AdmitError::KeyConflict { input: id }))
 }
 
 async fn key_conflict(bench: &Bench) -> Checked {
@@ -194,10 +184,7 @@ async fn key_conflict(bench: &Bench) -> Checked {
         NewInputKind::Compact,
     ];
     for other in others {
-        let admitted = bench
-            .there()
-            .admit(&session, bench.input(other).key("k".to_owned()))
-            .await;
+        let admitted = bench.there().admit(&session, bench.input(other).key("k".to_owned())).await;
         same("the answer", admitted, Err(AdmitError::KeyConflict { input: id }))?;
     }
     same("the inbox", bench.pending(&session).await?, vec![id])?;
@@ -210,10 +197,7 @@ async fn key_conflict_promoted(bench: &Bench) -> Checked {
     let mut batch = bench.batch(0);
     batch.taken = vec![id];
     owned.append(batch).await?;
-    let admitted = bench
-        .there()
-        .admit(&owned.session, again(bench, prompt("y", Delivery::Queue)))
-        .await;
+    let admitted = bench.there().admit(&owned.session, again(bench, prompt("y", Delivery::Queue))).await;
     same("the answer", admitted, Err(AdmitError::KeyConflict { input: id }))
 }
 
@@ -221,13 +205,7 @@ async fn key_of_session(bench: &Bench) -> Checked {
     let (one, two) = (bench.created("one").await?, bench.created("two").await?);
     admit(bench, &one, again(bench, prompt("x", Delivery::Queue))).await?;
     admit(bench, &two, again(bench, prompt("x", Delivery::Queue))).await?;
-    admit(
-        bench,
-        &bench.created("three").await?,
-        again(bench, prompt("y", Delivery::Queue)),
-    )
-    .await
-    .map(drop)
+    admit(bench, &bench.created("three").await?, again(bench, prompt("y", Delivery::Queue))).await.map(drop)
 }
 
 async fn key_of_interrupt(bench: &Bench) -> Checked {
@@ -237,10 +215,7 @@ async fn key_of_interrupt(bench: &Bench) -> Checked {
     let mut batch = bench.turning(Next::Idle, None);
     batch.taken = vec![id];
     owned.append(batch).await?;
-    let admitted = bench
-        .there()
-        .admit(&owned.session, again(bench, interrupt(EXECUTION)))
-        .await;
+    let admitted = bench.there().admit(&owned.session, again(bench, interrupt(EXECUTION))).await;
     same("the answer", admitted, Ok(Admitted::Again(id)))
 }
 
@@ -285,11 +260,7 @@ async fn many_at_once(bench: &Bench) -> Checked {
     for (answer, input) in at_once(bench, &session, inputs.clone()).await.into_iter().zip(inputs) {
         match answer? {
             Admitted::New(id, arrival) if id == input.id => should.push(InboxItem::new(input, arrival)),
-            other => same(
-                "whether the answer is new",
-                format!("{other:?}"),
-                format!("New({})", input.id),
-            )?,
+            other => same("whether the answer is new", format!("{other:?}"), format!("New({})", input.id))?,
         }
     }
     should.sort_by_key(|item| item.arrival);
@@ -354,12 +325,7 @@ async fn admit_answer(bench: &Bench) -> Checked {
 }
 
 async fn answer_to_other_call(bench: &Bench) -> Checked {
-    let waits = [
-        Next::Waiting(vec![call(1), call(2)]),
-        Next::Idle,
-        Next::Held,
-        Next::At(bench.now()),
-    ];
+    let waits = [Next::Waiting(vec![call(1), call(2)]), Next::Idle, Next::Held, Next::At(bench.now())];
     for (next, place) in waits.into_iter().zip(0..) {
         let session = bench.waiting_for(&format!("s{place}"), next.clone()).await?;
         let id = admit(bench, &session, bench.input(answer(3)?)).await?;
@@ -370,20 +336,12 @@ async fn answer_to_other_call(bench: &Bench) -> Checked {
 }
 
 async fn admit_interrupt(bench: &Bench) -> Checked {
-    let waits = [
-        Next::Runnable,
-        Next::At(bench.now().plus(Duration::from_secs(60))),
-        Next::Waiting(vec![call(0)]),
-    ];
+    let waits = [Next::Runnable, Next::At(bench.now().plus(Duration::from_secs(60))), Next::Waiting(vec![call(0)])];
     for (next, place) in waits.into_iter().zip(0..) {
         let session = bench.waiting_for(&format!("s{place}"), next).await?;
         let id = admit(bench, &session, bench.input(interrupt(EXECUTION))).await?;
         let state = bench.there().info(&session).await?.state;
-        same(
-            "the state",
-            (state.next, state.execution),
-            (Next::Runnable, Some(EXECUTION)),
-        )?;
+        same("the state", (state.next, state.execution), (Next::Runnable, Some(EXECUTION)))?;
         same("the inbox", bench.pending(&session).await?, vec![id])?;
     }
     Ok(())
@@ -392,11 +350,7 @@ async fn admit_interrupt(bench: &Bench) -> Checked {
 async fn interrupt_other_execution(bench: &Bench) -> Checked {
     let session = bench.waiting_for("s", Next::Waiting(vec![call(0)])).await?;
     let other = bench.input(interrupt(ExecutionId::from_u128(0xf)));
-    same(
-        "the answer",
-        bench.there().admit(&session, other).await,
-        Ok(Admitted::Dropped),
-    )
+    same("the answer", bench.there().admit(&session, other).await, Ok(Admitted::Dropped))
 }
 
 async fn interrupt_at_rest(bench: &Bench) -> Checked {
@@ -406,11 +360,7 @@ async fn interrupt_at_rest(bench: &Bench) -> Checked {
         batch.state = Some(at_rest(next));
         owned.head = owned.append(batch).await?;
         let input = bench.input(interrupt(EXECUTION));
-        same(
-            "the answer",
-            bench.there().admit(&owned.session, input).await,
-            Ok(Admitted::Dropped),
-        )?;
+        same("the answer", bench.there().admit(&owned.session, input).await, Ok(Admitted::Dropped))?;
     }
     Ok(())
 }
@@ -425,11 +375,19 @@ async fn dropped_leaves_nothing(bench: &Bench) -> Checked {
     let input = bench.prompt("x").key("k".to_owned());
     let id = input.id;
     let admitted = bench.there().admit(&session, input).await;
-    same(
-        "the answer to another input of its key",
-        admitted,
-        Ok(Admitted::New(id, Arrival::new(1))),
-    )
+    same("the answer to another input of its key", admitted, Ok(Admitted::New(id, Arrival::new(1))))
+}
+
+async fn rest_of_state(bench: &Bench) -> Checked {
+    let mut owned = bench.owned("s").await?;
+    let state = SessionState::new(Next::Waiting(vec![call(0)]), Some(EXECUTION)).handed_over();
+    let mut batch = bench.batch(0);
+    batch.state = Some(state.clone());
+    owned.head = owned.append(batch).await?;
+    admit(bench, &owned.session, bench.input(answer(0)?)).await?;
+    let mut should = state;
+    should.next = Next::Runnable;
+    same("the state", bench.there().info(&owned.session).await?.state, should)
 }
 
 async fn admit_no_session(bench: &Bench) -> Checked {
@@ -463,21 +421,14 @@ async fn cancel_gone(bench: &Bench) -> Checked {
     owned.append(batch).await?;
     bench.there().cancel(&owned.session, cancelled).await?;
     for input in [taken, cancelled, elsewhere, InputId::from_u128(u128::MAX)] {
-        same(
-            "the answer",
-            bench.there().cancel(&owned.session, input).await,
-            Ok(false),
-        )?;
+        same("the answer", bench.there().cancel(&owned.session, input).await, Ok(false))?;
     }
     same("the inbox", bench.pending(&owned.session).await?, vec![stays])?;
     same("the other inbox", bench.pending(&other).await?, vec![elsewhere])
 }
 
 async fn cancel_no_session(bench: &Bench) -> Checked {
-    let cancelled = bench
-        .there()
-        .cancel(&SessionId::new("nobody")?, InputId::from_u128(1))
-        .await;
+    let cancelled = bench.there().cancel(&SessionId::new("nobody")?, InputId::from_u128(1)).await;
     fails("cancel", cancelled, StoreErrorKind::NotFound)
 }
 
@@ -492,11 +443,7 @@ async fn change_delivery(bench: &Bench) -> Checked {
         admit(bench, &session, input).await?;
     }
     for item in &mut should[1..] {
-        same(
-            "the answer",
-            bench.there().change(&session, item.id, Delivery::Steer).await,
-            Ok(true),
-        )?;
+        same("the answer", bench.there().change(&session, item.id, Delivery::Steer).await, Ok(true))?;
         match &mut item.input {
             NewInputKind::Prompt(prompt) => prompt.delivery = Delivery::Steer,
             NewInputKind::Notice(notice) => notice.delivery = Delivery::Steer,
@@ -508,12 +455,7 @@ async fn change_delivery(bench: &Bench) -> Checked {
 
 async fn change_others(bench: &Bench) -> Checked {
     let session = bench.waiting_for("s", Next::Waiting(vec![call(0)])).await?;
-    let others = [
-        NewInputKind::Compact,
-        NewInputKind::Switch(Switch::agent("plan")),
-        answer(1)?,
-        interrupt(EXECUTION),
-    ];
+    let others = [NewInputKind::Compact, NewInputKind::Switch(Switch::agent("plan")), answer(1)?, interrupt(EXECUTION)];
     let mut ids = vec![InputId::from_u128(u128::MAX)];
     for other in others {
         ids.push(admit(bench, &session, bench.input(other)).await?);
@@ -523,21 +465,14 @@ async fn change_others(bench: &Bench) -> Checked {
     bench.there().cancel(&session, gone).await?;
     ids.push(gone);
     for id in ids {
-        same(
-            "the answer",
-            bench.there().change(&session, id, Delivery::Steer).await,
-            Ok(false),
-        )?;
+        same("the answer", bench.there().change(&session, id, Delivery::Steer).await, Ok(false))?;
     }
     same("what is pending", bench.there().pending(&session).await?, before)
 }
 
 async fn change_no_session(bench: &Bench) -> Checked {
     let session = SessionId::new("nobody")?;
-    let changed = bench
-        .there()
-        .change(&session, InputId::from_u128(1), Delivery::Steer)
-        .await;
+    let changed = bench.there().change(&session, InputId::from_u128(1), Delivery::Steer).await;
     fails("change", changed, StoreErrorKind::NotFound)
 }
 

@@ -74,11 +74,7 @@ async fn lands(bench: &Bench) -> Checked {
     log.extend(owned.push(3).await?);
     same("the head", owned.head, Seq::new(4))?;
     same("the log", bench.log(&owned.session).await?, log)?;
-    same(
-        "the head that others see",
-        bench.there().info(&owned.session).await?.head,
-        Seq::new(4),
-    )
+    same("the head that others see", bench.there().info(&owned.session).await?.head, Seq::new(4))
 }
 
 async fn rows_as_they_are(bench: &Bench) -> Checked {
@@ -90,12 +86,7 @@ async fn rows_as_they_are(bench: &Bench) -> Checked {
     let rows = vec![
         row(0, "not.known.yet", 1, r#"{ "b": 1, "a": [1.0, null, "\u0000"] }"#),
         row(-5, "text.ended", u16::MAX, "{}"),
-        row(
-            i64::MAX,
-            "synthetic",
-            0,
-            r#"{"text":"Grüße, 世界 👋🏽 \"'--; DROP TABLE"}"#,
-        ),
+        row(i64::MAX, "synthetic", 0, r#"{"text":"Grüße, 世界 👋🏽 \"'--; DROP TABLE"}"#),
         row(7, "", 1, &long),
     ];
     owned.append(Batch::new(bench.batch_id(), rows.clone())).await?;
@@ -115,10 +106,7 @@ async fn behind_the_head(bench: &Bench) -> Checked {
     let owned = bench.owned("s").await?;
     let first = bench.batch(2);
     let log = placed(&owned.session, Seq::START, first.rows.clone());
-    let conflict = AppendError::Conflict {
-        head: Seq::new(2),
-        batch: Some(first.id),
-    };
+    let conflict = AppendError::Conflict { head: Seq::new(2), batch: Some(first.id) };
     owned.append(first).await?;
     for expected in [Seq::START, Seq::new(1)] {
         let answer = bench.here().append(&owned.fence, expected, bench.batch(1)).await;
@@ -130,10 +118,7 @@ async fn behind_the_head(bench: &Bench) -> Checked {
 async fn beyond_the_head(bench: &Bench) -> Checked {
     let owned = bench.owned("s").await?;
     let answer = bench.here().append(&owned.fence, Seq::new(1), bench.batch(1)).await;
-    let conflict = AppendError::Conflict {
-        head: Seq::START,
-        batch: None,
-    };
+    let conflict = AppendError::Conflict { head: Seq::START, batch: None };
     same("the answer", answer, Err(conflict))?;
     owned.untouched(&[], &[], &Next::Idle).await
 }
@@ -143,11 +128,7 @@ async fn other_claim(bench: &Bench) -> Checked {
     let log = owned.push(1).await?;
     bench.clock.pass(LEASE);
     let claimed = bench.there().claim(OTHER, LEASE, &owned.session).await?;
-    same(
-        "the answer",
-        owned.append(bench.batch(1)).await,
-        Err(AppendError::Fenced),
-    )?;
+    same("the answer", owned.append(bench.batch(1)).await, Err(AppendError::Fenced))?;
     owned.untouched(&log, &[], &Next::Idle).await?;
     let answer = bench.there().append(&claimed.fence, claimed.head, bench.batch(1)).await;
     same("the answer to the new owner", answer, Ok(Seq::new(2)))
@@ -156,11 +137,7 @@ async fn other_claim(bench: &Bench) -> Checked {
 async fn own_newer_claim(bench: &Bench) -> Checked {
     let owned = bench.owned("s").await?;
     bench.here().claim(WORKER, LEASE, &owned.session).await?;
-    same(
-        "the answer",
-        owned.append(bench.batch(1)).await,
-        Err(AppendError::Fenced),
-    )?;
+    same("the answer", owned.append(bench.batch(1)).await, Err(AppendError::Fenced))?;
     owned.untouched(&[], &[], &Next::Idle).await
 }
 
@@ -183,11 +160,7 @@ async fn future_epoch(bench: &Bench) -> Checked {
 async fn released(bench: &Bench) -> Checked {
     let owned = bench.owned("s").await?;
     bench.here().release(&owned.fence).await?;
-    same(
-        "the answer",
-        owned.append(bench.batch(1)).await,
-        Err(AppendError::Fenced),
-    )?;
+    same("the answer", owned.append(bench.batch(1)).await, Err(AppendError::Fenced))?;
     owned.untouched(&[], &[], &Next::Idle).await
 }
 
@@ -239,10 +212,7 @@ async fn older_batch(bench: &Bench) -> Checked {
     let mut owned = bench.owned("s").await?;
     let (first, second) = (bench.batch(1), bench.batch(1));
     let rows = [first.rows.clone(), second.rows.clone()].concat();
-    let conflict = AppendError::Conflict {
-        head: Seq::new(2),
-        batch: Some(second.id),
-    };
+    let conflict = AppendError::Conflict { head: Seq::new(2), batch: Some(second.id) };
     owned.head = owned.append(first.clone()).await?;
     owned.append(second).await?;
     let answer = bench.here().append(&owned.fence, Seq::START, first).await;
@@ -307,11 +277,7 @@ async fn gone(bench: &Bench, taken: Vec<InputId>, owned: &super::bench::Owned<'_
     batch.state = Some(at_rest(Next::Held));
     let answer = owned.append(batch).await;
     let conflict = matches!(&answer, Err(AppendError::Conflict { head, .. }) if *head == owned.head);
-    same(
-        &format!("whether {answer:?} is a conflict at head {}", owned.head),
-        conflict,
-        true,
-    )?;
+    same(&format!("whether {answer:?} is a conflict at head {}", owned.head), conflict, true)?;
     owned.untouched(&log, &pending, &waits).await
 }
 
@@ -403,11 +369,7 @@ async fn idle_on_input(bench: &Bench) -> Checked {
         bench.there().admit(&owned.session, input).await?;
         let mut batch = bench.turning(Next::Idle, None);
         batch.rows = bench.rows(1);
-        same(
-            &format!("the answer on a {name}"),
-            owned.append(batch).await,
-            Err(AppendError::Busy),
-        )?;
+        same(&format!("the answer on a {name}"), owned.append(batch).await, Err(AppendError::Busy))?;
         owned.untouched(&[], &[id], &Next::Runnable).await?;
     }
     Ok(())
@@ -423,11 +385,7 @@ async fn waiting_on_answer(bench: &Bench) -> Checked {
     same("the answer", owned.append(batch).await, Err(AppendError::Busy))?;
     owned.untouched(&[], &[id], &Next::Runnable).await?;
     let batch = bench.turning(Next::Waiting(vec![call(1)]), Some(EXECUTION));
-    same(
-        "the answer where others are waited for",
-        owned.append(batch).await,
-        Ok(owned.head),
-    )
+    same("the answer where others are waited for", owned.append(batch).await, Ok(owned.head))
 }
 
 async fn waiting_on_interrupt(bench: &Bench) -> Checked {
@@ -441,11 +399,7 @@ async fn waiting_on_interrupt(bench: &Bench) -> Checked {
     owned.untouched(&[], &[id], &Next::Runnable).await?;
     let later = Some(ExecutionId::from_u128(0xf));
     let batch = bench.turning(Next::Waiting(vec![call(1)]), later);
-    same(
-        "the answer in another execution",
-        owned.append(batch).await,
-        Ok(owned.head),
-    )
+    same("the answer in another execution", owned.append(batch).await, Ok(owned.head))
 }
 
 async fn taken_does_not_count(bench: &Bench) -> Checked {
@@ -460,12 +414,7 @@ async fn taken_does_not_count(bench: &Bench) -> Checked {
 async fn held_on_input(bench: &Bench) -> Checked {
     let mut owned = bench.owned("s").await?;
     let ids = admitted(bench, &owned.session, 1).await?;
-    for next in [
-        Next::Held,
-        Next::At(Timestamp::from_millis(5)),
-        Next::Waiting(vec![call(0)]),
-        Next::Runnable,
-    ] {
+    for next in [Next::Held, Next::At(Timestamp::from_millis(5)), Next::Waiting(vec![call(0)]), Next::Runnable] {
         owned.turn(next.clone()).await?;
         owned.untouched(&[], &ids, &next).await?;
     }
@@ -502,11 +451,7 @@ async fn races_with_input(bench: &Bench) -> Checked {
         }
         same("whether the input was admitted", admitted, true)?;
         let seen = bench.next(&owned.session).await?;
-        same(
-            &format!("what it waits for (idle landed: {landed})"),
-            seen,
-            Next::Runnable,
-        )?;
+        same(&format!("what it waits for (idle landed: {landed})"), seen, Next::Runnable)?;
     }
     Ok(())
 }
@@ -543,15 +488,13 @@ async fn many_at_once(bench: &Bench) -> Checked {
     }
     let calls = sessions
         .iter_mut()
-        .map(
-            |owned| -> Pin<Box<dyn Future<Output = Result<Vec<Recorded>, Details>> + Send + '_>> {
-                Box::pin(async {
-                    let mut log = owned.push(1).await?;
-                    log.extend(owned.push(2).await?);
-                    Ok(log)
-                })
-            },
-        )
+        .map(|owned| -> Pin<Box<dyn Future<Output = Result<Vec<Recorded>, Details>> + Send + '_>> {
+            Box::pin(async {
+                let mut log = owned.push(1).await?;
+                log.extend(owned.push(2).await?);
+                Ok(log)
+            })
+        })
         .collect();
     let logs = all(calls).await;
     for (owned, log) in sessions.iter().zip(logs) {
@@ -587,10 +530,7 @@ async fn range(bench: &Bench) -> Checked {
     for after in [0, 1, 2, 63, 64, 65, 127, 128, 200, 298, 299] {
         for limit in [1, 2, 64, 65, 100, 299, 300, 301, usize::MAX] {
             let should = log.iter().skip(after).take(limit).cloned().collect();
-            let seen = bench
-                .there()
-                .read(&owned.session, Seq::new(after as u64), limit)
-                .await?;
+            let seen = bench.there().read(&owned.session, Seq::new(after as u64), limit).await?;
             same(&format!("{limit} after {after}"), seen, should)?;
         }
     }
@@ -613,27 +553,15 @@ async fn there(bench: &Bench) -> Checked {
     let mut log = Vec::new();
     for _ in 0..8 {
         log.extend(owned.push(1).await?);
-        same(
-            "the log here",
-            &bench.here().read(&owned.session, Seq::START, 100).await?,
-            &log,
-        )?;
-        same(
-            "the log there",
-            &bench.there().read(&owned.session, Seq::START, 100).await?,
-            &log,
-        )?;
+        same("the log here", &bench.here().read(&owned.session, Seq::START, 100).await?, &log)?;
+        same("the log there", &bench.there().read(&owned.session, Seq::START, 100).await?, &log)?;
     }
     Ok(())
 }
 
 async fn read_no_session(bench: &Bench) -> Checked {
     let session = SessionId::new("nobody")?;
-    fails(
-        "read",
-        bench.here().read(&session, Seq::START, 1).await,
-        StoreErrorKind::NotFound,
-    )
+    fails("read", bench.here().read(&session, Seq::START, 1).await, StoreErrorKind::NotFound)
 }
 
 async fn replays(bench: &Bench) -> Checked {

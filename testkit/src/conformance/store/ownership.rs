@@ -44,11 +44,7 @@ async fn events(bench: &Bench) -> Checked {
     let rows = bench.rows(3);
     let new = NewSession::new(rows.clone(), [].into());
     same("the answer", bench.there().create(&session, new).await, Ok(Seq::new(3)))?;
-    same(
-        "the log",
-        bench.log(&session).await?,
-        placed(&session, Seq::START, rows),
-    )?;
+    same("the log", bench.log(&session).await?, placed(&session, Seq::START, rows))?;
     let empty = SessionId::new("empty")?;
     let answer = bench.there().create(&empty, NewSession::default()).await;
     same("the answer without events", answer, Ok(Seq::START))
@@ -57,11 +53,7 @@ async fn events(bench: &Bench) -> Checked {
 async fn new_at_rest(bench: &Bench) -> Checked {
     let session = bench.created("s").await?;
     let info = bench.there().info(&session).await?;
-    same(
-        "the state and the owner",
-        (info.state, info.owner),
-        (at_rest(Next::Idle), None),
-    )?;
+    same("the state and the owner", (info.state, info.owner), (at_rest(Next::Idle), None))?;
     same("the inbox", bench.pending(&session).await?, Vec::new())
 }
 
@@ -69,11 +61,7 @@ async fn exists(bench: &Bench) -> Checked {
     let mut owned = bench.owned("s").await?;
     let log = owned.push(2).await?;
     let new = NewSession::new(bench.rows(1), [].into());
-    fails(
-        "create",
-        bench.there().create(&owned.session, new).await,
-        StoreErrorKind::Exists,
-    )?;
+    fails("create", bench.there().create(&owned.session, new).await, StoreErrorKind::Exists)?;
     owned.untouched(&log, &[], &Next::Idle).await?;
     owned.push(1).await.map(drop)
 }
@@ -92,13 +80,7 @@ async fn answers(bench: &Bench) -> Checked {
 async fn epoch_grows(bench: &Bench) -> Checked {
     let session = bench.created("s").await?;
     let mut last = None;
-    for (worker, give_up) in [
-        (WORKER, true),
-        (OTHER, false),
-        (OTHER, true),
-        (WORKER, false),
-        (OTHER, false),
-    ] {
+    for (worker, give_up) in [(WORKER, true), (OTHER, false), (OTHER, true), (WORKER, false), (OTHER, false)] {
         let fence = bench.there().claim(worker, LEASE, &session).await?.fence;
         if let Some(last) = last {
             same("the epoch", fence.epoch, last + 1)?;
@@ -117,17 +99,9 @@ async fn owned_by_other(bench: &Bench) -> Checked {
     let mut owned = bench.owned("s").await?;
     let until = bench.now().plus(LEASE);
     let refused = Err(ClaimError::Owned { worker: WORKER, until });
-    same(
-        "the answer",
-        bench.there().claim(OTHER, LEASE, &owned.session).await,
-        refused.clone(),
-    )?;
+    same("the answer", bench.there().claim(OTHER, LEASE, &owned.session).await, refused.clone())?;
     bench.clock.pass(LEASE - TICK);
-    same(
-        "the answer just before",
-        bench.there().claim(OTHER, LEASE, &owned.session).await,
-        refused,
-    )?;
+    same("the answer just before", bench.there().claim(OTHER, LEASE, &owned.session).await, refused)?;
     owned.push(1).await.map(drop)
 }
 
@@ -188,11 +162,7 @@ async fn one_at_once(bench: &Bench) -> Checked {
     .await;
     let got: Vec<_> = answers.iter().flatten().map(|claimed| claimed.fence.worker).collect();
     same("how many have claimed it", got.len(), 1)?;
-    same(
-        "the owner",
-        bench.there().info(&session).await?.owner,
-        got.first().copied(),
-    )
+    same("the owner", bench.there().info(&session).await?.owner, got.first().copied())
 }
 
 async fn all_sessions(bench: &Bench) -> Checked {
@@ -235,11 +205,7 @@ async fn free(bench: &Bench) -> Checked {
     bench.here().release(&owned.fence).await?;
     same("the owner", bench.there().info(&owned.session).await?.owner, None)?;
     let claimed = bench.there().claim(OTHER, LEASE, &owned.session).await?;
-    same(
-        "the fence",
-        claimed.fence,
-        Fence::new(owned.session, OTHER, owned.fence.epoch + 1),
-    )
+    same("the fence", claimed.fence, Fence::new(owned.session, OTHER, owned.fence.epoch + 1))
 }
 
 async fn stale(bench: &Bench) -> Checked {
@@ -249,11 +215,7 @@ async fn stale(bench: &Bench) -> Checked {
     let forged = Fence::new(owned.session.clone(), OTHER, owned.fence.epoch);
     for fence in [older, forged] {
         bench.there().release(&fence).await?;
-        same(
-            "the owner",
-            bench.there().info(&owned.session).await?.owner,
-            Some(WORKER),
-        )?;
+        same("the owner", bench.there().info(&owned.session).await?.owner, Some(WORKER))?;
     }
     owned.push(1).await.map(drop)
 }
@@ -261,11 +223,7 @@ async fn stale(bench: &Bench) -> Checked {
 async fn one_session(bench: &Bench) -> Checked {
     let (one, mut two) = (bench.owned("one").await?, bench.owned("two").await?);
     bench.here().release(&one.fence).await?;
-    same(
-        "the other's owner",
-        bench.there().info(&two.session).await?.owner,
-        Some(WORKER),
-    )?;
+    same("the other's owner", bench.there().info(&two.session).await?.owner, Some(WORKER))?;
     two.push(1).await.map(drop)
 }
 
@@ -292,11 +250,7 @@ async fn due_order(bench: &Bench) -> Checked {
     bench.clock.pass(second * 2);
     let woken = bench.created("b").await?;
     bench.there().admit(&woken, bench.prompt("x")).await?;
-    same(
-        "what is due",
-        due(bench).await?,
-        vec!["c", "e", "a", "b"].into_iter().map(str::to_owned).collect(),
-    )?;
+    same("what is due", due(bench).await?, vec!["c", "e", "a", "b"].into_iter().map(str::to_owned).collect())?;
     bench.clock.pass(second * 2);
     let should = vec!["c", "e", "a", "b", "d"].into_iter().map(str::to_owned).collect();
     same("what is due later", due(bench).await?, should)
@@ -308,11 +262,7 @@ async fn since_runnable(bench: &Bench) -> Checked {
     bench.waiting_for("a-second", Next::Runnable).await?;
     bench.clock.pass(TICK);
     bench.there().admit(&first, bench.prompt("x")).await?;
-    same(
-        "what is due",
-        due(bench).await?,
-        vec!["z-first".to_owned(), "a-second".to_owned()],
-    )
+    same("what is due", due(bench).await?, vec!["z-first".to_owned(), "a-second".to_owned()])
 }
 
 async fn not_before_time(bench: &Bench) -> Checked {
@@ -324,11 +274,7 @@ async fn not_before_time(bench: &Bench) -> Checked {
 }
 
 async fn others_not(bench: &Bench) -> Checked {
-    for (name, next) in [
-        ("waits", Next::Waiting(vec![call(0)])),
-        ("held", Next::Held),
-        ("idle", Next::Idle),
-    ] {
+    for (name, next) in [("waits", Next::Waiting(vec![call(0)])), ("held", Next::Held), ("idle", Next::Idle)] {
         // It was due before, and is not any more.
         let mut owned = bench.owned(name).await?;
         owned.turn(Next::Runnable).await?;
@@ -349,11 +295,7 @@ async fn due_owned(bench: &Bench) -> Checked {
     bench.here().release(&one.fence).await?;
     same("what is due after a release", due(bench).await?, vec!["one".to_owned()])?;
     bench.clock.pass(LEASE);
-    same(
-        "what is due after the lease",
-        due(bench).await?,
-        vec!["one".to_owned(), "two".to_owned()],
-    )
+    same("what is due after the lease", due(bench).await?, vec!["one".to_owned(), "two".to_owned()])
 }
 
 async fn due_limit(bench: &Bench) -> Checked {
@@ -363,9 +305,7 @@ async fn due_limit(bench: &Bench) -> Checked {
     }
     for limit in [0, 1, 3, 5, 9] {
         let due = bench.there().due(limit).await?;
-        let should = (0..limit.min(5))
-            .map(|place| SessionId::new(format!("s{place}")))
-            .collect::<Result<_, _>>()?;
+        let should = (0..limit.min(5)).map(|place| SessionId::new(format!("s{place}"))).collect::<Result<_, _>>()?;
         same("what is due", due, should)?;
     }
     same(
