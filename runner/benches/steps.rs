@@ -1,7 +1,11 @@
 //! What a step costs: K steps of T pieces of text and four parallel calls, on the memory store, without a network.
 //!
 //! It prints the processor-free wall time of a step for a short and a long history, and their ratio (goal: at most 3).
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark prints, and may stop at what it did not expect")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a benchmark prints, and may stop at what it did not expect"
+)]
 
 use std::pin::Pin;
 use std::sync::Arc;

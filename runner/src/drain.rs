@@ -165,7 +165,7 @@ impl Drain {
                         return self.settle(outcome, Some(error).filter(|_| !interrupted)).await;
                     }
                     go_on = swept.aborted || self.fold.is_unanswered();
-                    forced &= !go_on;
+                    forced = false;
                     None
                 }
                 Swept::Rebuilt(attempt) => Some(self.run_step(Start::Rebuilt(attempt)).await?),
@@ -263,7 +263,8 @@ impl Drain {
             .filter(|item| matches!(item.input, NewInputKind::Compact))
             .map(|item| item.id)
             .collect();
-        if compactions.is_empty() {
+        // A call that a pause left open must not be summarised away: the compaction waits for the next border.
+        if compactions.is_empty() || !self.fold.left_open.is_empty() {
             return Ok(None);
         }
         self.begin();
@@ -275,6 +276,9 @@ impl Drain {
     }
 
     async fn compact_if_due(&mut self) -> Result<Option<DrainEnd>, Lost> {
+        if !self.fold.left_open.is_empty() {
+            return Ok(None);
+        }
         match compaction::is_due(self) {
             Ok(false) => return Ok(None),
             Ok(true) => {}
@@ -798,12 +802,10 @@ impl Drain {
         age.is_some_and(|age| age <= Duration::from_millis(valid_for_ms))
     }
 
-    /// Says which calls could not be stopped.
-    pub(crate) fn leaked(&self, calls: Vec<CallKey>) {
-        for call in calls {
-            tracing::error!(%call, "a tool could not be stopped and runs on");
-            self.slot.leaked(call);
-        }
+    /// Says that a call's tool could not be stopped.
+    pub(crate) fn leaked(&self, call: CallKey) {
+        tracing::error!(%call, "a tool could not be stopped and runs on");
+        self.slot.leaked(call);
     }
 
     /// Checks an outgoing request against the invariants, in debug builds.

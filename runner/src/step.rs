@@ -140,8 +140,8 @@ impl Attempt {
                 // Whoever waits for the note learns that it is not durable when its answer is dropped.
                 Some(ToolMessage::Note(..)) => {}
                 None => {
-                    let leaked = self.runs.abort().await;
-                    drain.leaked(leaked);
+                    let aborted = self.runs.abort().await;
+                    aborted.iter().filter(|run| run.leaked).for_each(|run| drain.leaked(run.call));
                 }
             }
         }
@@ -213,7 +213,7 @@ pub(crate) async fn attempt_step(drain: &mut Drain, step: &mut Attempt) -> Resul
         }
 
         // 6. The mark from which the step can be rebuilt. Before the tools are awaited: a crash while they run must not lose the answer.
-        drain.owe(step.ledger.streamed());
+        drain.owe_urgently(step.ledger.streamed());
     }
 
     // 7. The tools. On an interrupt they are cancelled first and then awaited, or the interrupt would wait for them to end by themselves.
@@ -234,11 +234,7 @@ pub(crate) async fn attempt_step(drain: &mut Drain, step: &mut Attempt) -> Resul
         }
         match next(drain, step).await? {
             Next::Cancel(input, by) => drop(drain.owe_taking(step.ledger.admit_interrupt(by), vec![input])),
-            Next::GraceOver => {
-                let leaked = step.runs.abort().await;
-                drain.leaked(leaked);
-                break;
-            }
+            Next::GraceOver => stop_runs(drain, step).await,
             Next::Heard(_) | Next::Tended => {}
         }
     }
@@ -280,6 +276,16 @@ pub(crate) async fn attempt_step(drain: &mut Drain, step: &mut Attempt) -> Resul
     // 12. Return. Nothing of the step is written behind its terminal.
     step.guard.disarm();
     Ok(attempted)
+}
+
+/// Aborts what has not stopped by itself within its grace; what cannot be aborted is reported.
+async fn stop_runs(drain: &mut Drain, step: &mut Attempt) {
+    for run in step.runs.abort().await {
+        if run.leaked {
+            drain.leaked(run.call);
+        }
+        drain.owe(step.ledger.admit_outcome(run.call, ToolOutcome::Stopped(run.progress)));
+    }
 }
 
 /// What [`next`] gives.
@@ -641,10 +647,7 @@ impl Attempt {
                     self.runs.cancel();
                     self.grace = Some(Box::pin(sleep(drain.shop.settings.cancel_grace)));
                 }
-                Next::GraceOver => {
-                    let leaked = self.runs.abort().await;
-                    drain.leaked(leaked);
-                }
+                Next::GraceOver => stop_runs(drain, self).await,
                 Next::Heard(_) | Next::Tended => {}
             }
         }

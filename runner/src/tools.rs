@@ -123,17 +123,24 @@ impl ToolRuns {
         self.running.values().for_each(|run| run.cancel.cancel());
     }
 
-    /// Aborts every run and waits a little for those that yield; gives the calls that could not be stopped.
-    pub(crate) async fn abort(&mut self) -> Vec<CallKey> {
+    /// Aborts every run and waits a little for those that yield; gives what is left of each.
+    pub(crate) async fn abort(&mut self) -> Vec<Aborted> {
         self.running.values().for_each(|run| run.task.abort());
-        let mut leaked = Vec::new();
-        for (key, run) in std::mem::take(&mut self.running) {
-            if timeout(ABORT_MARGIN, run.task).await.is_err() {
-                leaked.push(key);
-            }
+        let mut aborted = Vec::new();
+        for (call, run) in std::mem::take(&mut self.running) {
+            let leaked = timeout(ABORT_MARGIN, run.task).await.is_err();
+            aborted.push(Aborted { call, progress: run.last_progress, leaked });
         }
-        leaked
+        aborted
     }
+}
+
+/// What is left of a run that was aborted.
+pub(crate) struct Aborted {
+    pub(crate) call: CallKey,
+    pub(crate) progress: Option<Value>,
+    /// Whether it could not be stopped and runs on.
+    pub(crate) leaked: bool,
 }
 
 /// How long an aborted task may take to notice.

@@ -45,12 +45,12 @@ impl StepLedger {
         self.failure.as_ref().filter(|_| !self.output_started() && self.interrupt.is_none())
     }
 
-    /// The failure that cut an answer of which something is visible, if nobody interrupted and no person refused.
+    /// The provider's failure that cut an answer of which something is visible, if nobody interrupted and no person refused.
     ///
-    /// A new step may continue the answer.
+    /// A new step may continue the answer; after a breach of the protocol nobody knows what there is to continue.
     pub fn cut_by(&self) -> Option<&Failure> {
         let cut = self.output_started() && self.settlement() == Settlement::ProviderFailed;
-        self.failure.as_ref().filter(|_| cut)
+        self.failure.as_ref().filter(|failure| cut && matches!(failure, Failure::Provider(_)))
     }
 
     /// Why the provider stopped, and what it used.
