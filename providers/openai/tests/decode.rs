@@ -324,6 +324,12 @@ fn calls_whose_labels_cannot_be_trusted() {
         ],
         &two,
     );
+}
+
+#[test]
+fn calls_whose_labels_come_twice() {
+    let f = fragment;
+    let (a, b) = (json!({"x": 1}), json!({"y": "}\""}));
     // The same id twice: under two indexes, and whole.
     check_calls(
         &[
@@ -335,8 +341,20 @@ fn calls_whose_labels_cannot_be_trusted() {
     );
     check_calls(
         &[f(None, Some("a"), Some("f"), "{\"x\":1}"), f(None, Some("a"), Some("f"), &b.to_string())],
-        &[("a", "f", a.clone()), ("a", "f", b)],
+        &[("a", "f", a.clone()), ("a", "f", b.clone())],
     );
+    // The same id twice, interleaved: without the id on what goes on, and with it.
+    for id in [None, Some("a")] {
+        check_calls(
+            &[
+                f(Some(0), Some("a"), Some("f"), ""),
+                f(Some(1), Some("a"), Some("f"), ""),
+                f(Some(0), id, None, "{\"x\":1}"),
+                f(Some(1), id, None, &b.to_string()),
+            ],
+            &[("a", "f", a.clone()), ("a", "f", b.clone())],
+        );
+    }
     // All labels with every piece.
     check_calls(
         &[

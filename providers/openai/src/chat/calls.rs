@@ -86,7 +86,11 @@ impl Calls {
     fn place(&self, piece: &Piece<'_>) -> Option<usize> {
         let last = self.0.len().checked_sub(1)?;
         let of_index = piece.index.and_then(|index| self.0.iter().rposition(|call| call.index == Some(index)));
-        let of_id = piece.id.as_deref().and_then(|id| self.0.iter().rposition(|call| call.id == id));
+        let of_id = piece.id.as_deref().and_then(|id| {
+            // Where an id is used twice, the index tells which call is meant.
+            let both = self.0.iter().rposition(|call| call.id == id && call.index == piece.index);
+            both.or_else(|| self.0.iter().rposition(|call| call.id == id))
+        });
         let named = piece.name.is_some();
         let at = match (&piece.id, of_id, of_index) {
             (Some(_), Some(at), _) => {

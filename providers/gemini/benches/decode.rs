@@ -1,0 +1,2 @@
+//! The decoder beside the bare parse.
+fn main() {}

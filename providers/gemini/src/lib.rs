@@ -1,0 +1,1 @@
+//! Google's wire: Gemini, on the Developer API and on Vertex.
