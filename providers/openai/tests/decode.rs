@@ -313,7 +313,7 @@ fn calls_whose_labels_cannot_be_trusted() {
         &two,
     );
     // The id comes late.
-    check_calls(&[f(Some(0), None, Some("f"), "{\"x\""), f(Some(0), Some("a"), None, ":1}")], &[("a", "f", a.clone())]);
+    check_calls(&[f(Some(0), None, Some("f"), "{\"x\""), f(Some(0), Some("a"), None, ":1}")], &[("a", "f", a)]);
     // The name comes late.
     check_calls(
         &[
