@@ -240,6 +240,17 @@ impl SessionFold {
                     step.open_hosted.push((key, started.id.clone()));
                 }
             }
+            Event::ToolCalled(called) if called.hosted => {
+                let key = CallKey { step: called.message, ordinal: called.call };
+                // That the provider runs it itself may be known only now.
+                let label = self.history.open().and_then(|open| open.calls().find(|call| call.key == key));
+                let label = label.map_or_else(String::new, |call| call.label.clone());
+                if let Some(step) = self.step.as_mut()
+                    && step.open_hosted.iter().all(|(open, _)| *open != key)
+                {
+                    step.open_hosted.push((key, label));
+                }
+            }
             Event::ToolSuccess(_) | Event::ToolFailed(_) | Event::ToolUnknown(_) => {
                 if let (Some(step), Some(key)) = (self.step.as_mut(), event.call()) {
                     let hosted = step.open_hosted.len();

@@ -1,5 +1,7 @@
 //! Admitting: what arrived.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 use settled_provider_api::{Finish, ProviderEvent, ToolCallEvent, ToolInputMalformed};
 use settled_tools_api::{CallKey, ReplayClass, ToolOutput, never_empty};
@@ -189,7 +191,7 @@ impl StepLedger {
         if matches!(self.block(called.index), None | Some(Block::Vacant)) {
             owed.push(self.open_call(called.index, &called.id, &called.name, called.hosted)?.1);
         }
-        let known = self.tools.iter().find(|tool| tool.name == called.name).map(|tool| tool.replay.class());
+        let tools = Arc::clone(&self.tools);
         let Some((ordinal, call)) = self.call_in(called.index) else {
             return Err(Violation::new(Rule::CallTwice, format!("a call in block {}", called.index)));
         };
@@ -198,6 +200,8 @@ impl StepLedger {
         }
         call.rename(ordinal, &called.name)?;
         call.hosted |= called.hosted;
+        // By the name that the call has by now: a provider may give it only once.
+        let known = tools.iter().find(|tool| tool.name == call.name).map(|tool| tool.replay.class());
         owed.extend(call.close_input(message, ordinal));
         call.stage = Stage::Called;
         call.input = record(called.input.clone());
@@ -217,12 +221,13 @@ impl StepLedger {
         if call.hosted {
             return Ok(Admission::Owed(owed));
         }
+        let name = call.name.clone();
         let key = CallKey { step: message, ordinal };
         let refused = match (self.tool_use, known) {
             (ToolUse::Off, _) => (FailureCause::ToolsDisabled, String::new()),
             (ToolUse::On, None) => {
-                let offered = self.tools.iter().map(|tool| tool.name.as_str());
-                (FailureCause::UnknownTool, words::unknown_tool(&called.name, offered))
+                let offered = tools.iter().map(|tool| tool.name.as_str());
+                (FailureCause::UnknownTool, words::unknown_tool(&name, offered))
             }
             (ToolUse::On, Some(_)) => return Ok(Admission::Call(owed, key)),
         };

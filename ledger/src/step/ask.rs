@@ -47,10 +47,12 @@ impl StepLedger {
 
     /// The provider's failure that cut an answer of which something is visible, if nobody interrupted and no person refused.
     ///
-    /// A new step may continue the answer; after a breach of the protocol nobody knows what there is to continue.
+    /// A new step may continue the answer; where what came does not decode, or broke the protocol, nobody knows what there is to continue.
     pub fn cut_by(&self) -> Option<&Failure> {
         let cut = self.output_started() && self.settlement() == Settlement::ProviderFailed;
-        self.failure.as_ref().filter(|failure| cut && matches!(failure, Failure::Provider(_)))
+        let readable =
+            |failure: &Failure| matches!(failure, Failure::Provider(error) if error.class != ErrorClass::InvalidOutput);
+        self.failure.as_ref().filter(|failure| cut && readable(failure))
     }
 
     /// Why the provider stopped, and what it used.

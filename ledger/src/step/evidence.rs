@@ -119,6 +119,8 @@ impl CarriedCall {
 }
 
 /// A failure that was recorded, with what a retry needs to know about it.
+///
+/// Read from the log it is [`Provider`](Self::Provider), without status, code and hint, or [`Other`](Self::Other).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Failure {
@@ -128,7 +130,7 @@ pub enum Failure {
     Violation(Violation),
     /// The adapter panicked.
     Panic(String),
-    /// Anything else, or a failure that was read from the log.
+    /// Anything else.
     Other(StepError),
 }
 

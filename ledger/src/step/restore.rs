@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use settled_provider_api::Finish;
+use settled_provider_api::{Finish, ProviderError};
 use settled_tools_api::{MessageId, SessionId};
 
 use super::evidence::{Block, Call, CallEnd, Fragment};
@@ -64,7 +64,10 @@ impl StepLedger {
             Event::InterruptRecorded(recorded) => self.interrupt = Some(recorded.by),
             Event::StepStreamed(streamed) => {
                 self.stream = Some(streamed.exit);
-                self.failure = streamed.failure.clone().map(Failure::Other);
+                self.failure = streamed.failure.clone().map(|error| match error.class {
+                    FailureClass::Provider(class) => Failure::Provider(ProviderError::new(class, error.message)),
+                    _ => Failure::Other(error),
+                });
                 self.broken = streamed.broken;
                 self.finish = streamed.finish.map(|reason| {
                     let mut finish = Finish::new(reason).usage(streamed.usage).state(streamed.state.clone());
