@@ -11,7 +11,7 @@ use crate::check_log::{
 };
 use crate::kit::{Bench, call, placed, promoted, session, started, step, success};
 
-fn folded(log: &[Event]) -> SessionFold {
+pub(crate) fn folded(log: &[Event]) -> SessionFold {
     let mut fold = SessionFold::new();
     placed(log).for_each(|(seq, event)| fold.apply(seq, event));
     fold

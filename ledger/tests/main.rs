@@ -1,6 +1,6 @@
 //! The ledger's tests, in one binary.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop at what must not be")]
+#![expect(clippy::unwrap_used, reason = "a test may stop at what must not be")]
 
 mod kit;
 
@@ -17,6 +17,8 @@ mod fold;
 mod keys;
 
 mod lowering;
+
+mod properties;
 
 mod restore;
 

@@ -13,7 +13,8 @@ use settled_tools_api::{CallKey, Content, ToolOutput};
 use crate::kit::{Bench, call, session, started, step, success};
 
 /// All that a ledger can be asked, in words.
-fn answers(ledger: &StepLedger) -> String {
+pub(crate) fn answers(ledger: &StepLedger) -> String {
+    let call = |ordinal| CallKey { step: ledger.message(), ordinal };
     let stages: Vec<_> = (0..6).map(|ordinal| ledger.stage(call(ordinal))).collect();
     let called: Vec<_> = (0..6).map(|ordinal| ledger.called(call(ordinal))).collect();
     let approved: Vec<_> = (0..6).map(|ordinal| ledger.is_approved(call(ordinal))).collect();
@@ -35,7 +36,7 @@ fn answers(ledger: &StepLedger) -> String {
 }
 
 /// Where the live ledger stands differently without the log's knowing it: a run that was released is, to the log, one that has started.
-fn as_logged(answers: &str) -> String {
+pub(crate) fn as_logged(answers: &str) -> String {
     answers.replace("Some(Running)", "Some(Starting)")
 }
 

@@ -301,6 +301,7 @@ fn bench(row: Row) -> Bench {
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "the size of the table is shown")]
 fn every_combination_of_evidence_settles_as_the_rules_say() {
     let mut rows = 0_u32;
     every_row(|row| {
