@@ -151,7 +151,15 @@ impl Worker {
     async fn run(self: Arc<Self>, slot: Arc<Slot>, force: Force) {
         let mut force = force;
         loop {
-            let result = self.run_once(&slot, force).await;
+            // In a task of its own, so that a panic of ours ends this run and not the session.
+            let run = {
+                let (worker, slot) = (Arc::clone(&self), Arc::clone(&slot));
+                tokio::spawn(async move { worker.run_once(&slot, force).await }.in_current_span())
+            };
+            let result = run.await.unwrap_or_else(|panicked| {
+                tracing::error!(%panicked, "the drain panicked; the next one settles what it left");
+                RunResult::Lost(StepError::new(FailureClass::Internal, format!("the runner panicked: {panicked}")))
+            });
             tracing::debug!(?result, "the drain is over");
             let mut state = slot.state();
             state.stopping = false;
