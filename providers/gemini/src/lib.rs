@@ -44,7 +44,7 @@ mod usage;
 
 pub use decode::{GeminiDecoder, IGNORED_FIELDS};
 pub use error::{never_fits, response_error};
-pub use options::{Dialect, ModelRule, Tier};
+pub use options::{Dialect, MediaInResults, ModelRule, Tier};
 pub use request::lower;
 
 /// A provider that speaks `streamGenerateContent`.

@@ -117,7 +117,7 @@ impl Dialect {
     pub fn all() -> &'static [Arc<Self>] {
         static ALL: OnceLock<Vec<Arc<Dialect>>> = OnceLock::new();
         ALL.get_or_init(|| {
-            let dialects = Profiles::read().dialects.iter().map(|dialect| Arc::<Self>::deserialize(dialect));
+            let dialects = Profiles::read().dialects.iter().map(Arc::<Self>::deserialize);
             #[expect(clippy::expect_used, reason = "the file is part of the crate, and a test reads it")]
             dialects.collect::<Result<_, _>>().expect("dialects.json has dialects")
         })
