@@ -50,6 +50,13 @@ impl LiveDelta {
     }
 }
 
+impl LiveDelta {
+    /// All that has come of a block so far.
+    pub fn so_far(message: MessageId, kind: DeltaKind, ordinal: u32, text: &str) -> Self {
+        Self { message, kind, ordinal, offset: 0, text: text.into() }
+    }
+}
+
 impl LiveEvent {
     /// The kind of event: `text.delta`, `tool.progress`, ….
     pub fn kind(&self) -> &'static str {

@@ -24,6 +24,7 @@ use tracing::Instrument;
 
 use crate::compaction::{self, Compacted, compact};
 use crate::inbox::InboxWatch;
+use crate::live::Snapshot;
 use crate::request;
 use crate::shop::Shop;
 use crate::step::{Attempt, Attempted, attempt_step};
@@ -731,6 +732,7 @@ impl Drain {
             if let Poll::Ready(lost) = self.poll_lost(context) {
                 return Poll::Ready(Err(lost));
             }
+            self.slot.live.answer(Snapshot::default);
             loop {
                 self.inbox.poll_news(context);
                 if let Some(interrupt) = self.interrupt() {

@@ -8,6 +8,10 @@ use futures_core::Stream;
 use settled_ledger::store::{Followed, RecordedStream, StoreError};
 use settled_ledger::{LiveEvent, Recorded, Seq};
 use tokio::sync::broadcast::{Receiver, error::RecvError};
+use tokio::sync::oneshot;
+
+use crate::live::Snapshot;
+use crate::worker::Slot;
 
 /// What happens in a session, from a place on.
 ///
@@ -15,6 +19,9 @@ use tokio::sync::broadcast::{Receiver, error::RecvError};
 pub struct Follow {
     log: RecordedStream,
     live: Option<Hearing>,
+    slot: Arc<Slot>,
+    /// The log is read up to here, and what is open was asked for.
+    syncing: Option<(Seq, oneshot::Receiver<Snapshot>)>,
     over: bool,
 }
 
@@ -28,15 +35,27 @@ pub enum SessionEvent {
     Recorded(Recorded),
     /// A live event.
     Live(Arc<LiveEvent>),
-    /// All that was in the log when following began has been given; the head then.
-    Synced(Seq),
+    /// All that was in the log when following began has been given: the head then, and what is open.
+    Synced(Seq, Snapshot),
     /// So many live events were missed.
     Lagged(u64),
 }
 
 impl Follow {
-    pub(crate) fn new(log: RecordedStream, live: Receiver<Arc<LiveEvent>>) -> Self {
-        Self { log, live: Some(hear(live)), over: false }
+    pub(crate) fn new(log: RecordedStream, slot: Arc<Slot>) -> Self {
+        let live = slot.live.subscribe();
+        Self { log, live: Some(hear(live)), slot, syncing: None, over: false }
+    }
+
+    /// Asks whoever runs the session what is open.
+    fn ask(&self) -> oneshot::Receiver<Snapshot> {
+        let open = self.slot.live.ask();
+        if self.slot.is_running() {
+            self.slot.doorbell.ring();
+        } else {
+            self.slot.live.answer(Snapshot::default);
+        }
+        open
     }
 
     /// The next thing that happens; `None` after an error.
@@ -61,12 +80,21 @@ impl Stream for Follow {
         if self.over {
             return Poll::Ready(None);
         }
+        if let Some((head, open)) = &mut self.syncing {
+            let head = *head;
+            let Poll::Ready(open) = Pin::new(open).poll(context) else { return Poll::Pending };
+            self.syncing = None;
+            return Poll::Ready(Some(Ok(SessionEvent::Synced(head, open.unwrap_or_default()))));
+        }
         // The log first: what is durable is not older than what was live.
         match self.log.as_mut().poll_next(context) {
             Poll::Ready(Some(Ok(Followed::Event(recorded)))) => {
                 return Poll::Ready(Some(Ok(SessionEvent::Recorded(recorded))));
             }
-            Poll::Ready(Some(Ok(Followed::Synced(head)))) => return Poll::Ready(Some(Ok(SessionEvent::Synced(head)))),
+            Poll::Ready(Some(Ok(Followed::Synced(head)))) => {
+                self.syncing = Some((head, self.ask()));
+                return self.poll_next(context);
+            }
             Poll::Ready(Some(Err(error))) => {
                 self.over = true;
                 return Poll::Ready(Some(Err(error)));

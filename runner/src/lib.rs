@@ -49,6 +49,7 @@ mod error;
 pub use clock::{RandomIds, SystemClock};
 pub use error::Error;
 pub use follow::{Follow, SessionEvent};
+pub use live::Snapshot;
 pub use outputs::{NoOutputs, Outputs, Snapshots};
 pub use runner::{Builder, Runner};
 pub use session::{Input, Interrupted, Session, Settled, Waiting};

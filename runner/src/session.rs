@@ -295,8 +295,7 @@ impl Session {
 
     /// Follows the session from a place: what is in the log behind it, then what happens, live events among it.
     pub fn follow(&self, after: Seq) -> Follow {
-        let live = self.slot.live.subscribe();
-        Follow::new(self.worker.shop.store.follow(self.id(), after), live)
+        Follow::new(self.worker.shop.store.follow(self.id(), after), Arc::clone(&self.slot))
     }
 
     /// Everything that the log says about the session.

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 use settled_ledger::{
-    Admission, Answer, CompactionReason, Events, Failure, InputId, InterruptedBy, LiveEvent, PersonsAnswer, Release,
-    Settlement, Stage, StepEnd, StepError, StepLedger, StreamExit, ToolNoted, ToolOutcome, ToolsExit, Unsettled,
-    arguments_hash, effect_key,
+    Admission, Answer, CompactionReason, Events, Failure, InputId, InterruptedBy, LiveDelta, LiveEvent, PersonsAnswer,
+    Release, Settlement, Stage, StepEnd, StepError, StepLedger, StreamExit, ToolNoted, ToolOutcome, ToolsExit,
+    Unsettled, arguments_hash, effect_key,
 };
 use settled_provider_api::ModelInfo;
 use settled_tools_api::{
@@ -22,6 +22,7 @@ use tokio::time::{Sleep, sleep};
 
 use crate::compaction::{Compacted, compact};
 use crate::drain::Drain;
+use crate::live::Snapshot;
 use crate::retry;
 use crate::schema;
 use crate::stream::{Heard, Reading};
@@ -304,6 +305,7 @@ async fn next(drain: &mut Drain, step: &mut Attempt) -> Result<Next, Lost> {
 }
 
 fn poll_next(drain: &mut Drain, step: &mut Attempt, context: &mut Context<'_>) -> Poll<Result<Next, Lost>> {
+    drain.slot.live.answer(|| step.snapshot());
     drain.inbox.poll_news(context);
     if step.ledger.interrupted_by().is_none()
         && let Some((input, by)) = drain.interrupt()
@@ -609,6 +611,13 @@ impl Attempt {
     fn definition(&self, call: CallKey) -> Option<&ToolDefinition> {
         let (name, ..) = self.ledger.called(call)?;
         self.offered.iter().find(|definition| definition.name == name)
+    }
+
+    /// What is open, for a reader that has caught up with the log.
+    fn snapshot(&self) -> Snapshot {
+        let message = self.ledger.message();
+        let block = |(kind, ordinal, text)| LiveDelta::so_far(message, kind, ordinal, text);
+        Snapshot { blocks: self.ledger.open_blocks().into_iter().map(block).collect(), running: self.runs.progress() }
     }
 
     /// Whether no tool runs or will run before a person answers.

@@ -118,6 +118,11 @@ impl ToolRuns {
         self.running.remove(&key).map(|run| run.last_progress)
     }
 
+    /// The calls that run, each with its last progress.
+    pub(crate) fn progress(&self) -> Vec<(CallKey, Option<Value>)> {
+        self.running.iter().map(|(call, run)| (*call, run.last_progress.clone())).collect()
+    }
+
     /// Asks every run to stop.
     pub(crate) fn cancel(&self) {
         self.running.values().for_each(|run| run.cancel.cancel());

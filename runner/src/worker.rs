@@ -17,7 +17,7 @@ use tracing::Instrument;
 use crate::drain::{Drain, DrainEnd, Force};
 use crate::guard::{Dropped, Unsettled};
 use crate::inbox::Doorbell;
-use crate::live::Live;
+use crate::live::{Live, Snapshot};
 use crate::shop::Shop;
 use crate::writer::Lost;
 
@@ -172,6 +172,7 @@ impl Worker {
                 runs.begun += u64::from(again.is_some());
             });
             drop(state);
+            slot.live.answer(Snapshot::default);
             match again {
                 Some(next) => force = next,
                 None => return,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use settled_provider_api::{Finish, ProviderEvent, ToolCallEvent, ToolInputMalformed};
+use settled_provider_api::{BlockDelta, Finish, ProviderEvent, ToolCallEvent, ToolInputMalformed};
 use settled_tools_api::{CallKey, ReplayClass, ToolOutput, never_empty};
 
 use super::evidence::{Block, Call, CallEnd, Fragment, OpenFragment};
@@ -29,65 +29,59 @@ impl StepLedger {
         if self.broken || self.held.is_some() || self.interrupt.is_some() || self.stream.is_some() {
             return Admission::Nothing;
         }
-        let admitted = match event {
-            ProviderEvent::TextDelta(delta) => {
-                self.piece(DeltaKind::Text, delta.index, &delta.text, delta.state.as_ref())
+        let (kind, delta) = match event {
+            ProviderEvent::TextDelta(delta) => (DeltaKind::Text, delta),
+            ProviderEvent::ReasoningDelta(delta) => (DeltaKind::Reasoning, delta),
+            ProviderEvent::ToolInputDelta(delta) => (DeltaKind::ToolInput, delta),
+            other => {
+                let admitted = self.admit_rare(other);
+                return admitted.unwrap_or_else(|violation| self.admit_violation(violation));
             }
-            ProviderEvent::ReasoningDelta(delta) => {
-                self.piece(DeltaKind::Reasoning, delta.index, &delta.text, delta.state.as_ref())
-            }
-            ProviderEvent::ToolInputDelta(delta) => {
-                self.piece(DeltaKind::ToolInput, delta.index, &delta.text, delta.state.as_ref())
-            }
-            other => self.admit_rare(other),
         };
-        admitted.unwrap_or_else(|violation| match violation.rule.policy() {
+        let text = delta.text.as_str();
+        match self.piece(kind, delta) {
+            // A piece may carry state alone; then there is nothing to show.
+            Some(_) if text.is_empty() => Admission::Nothing,
+            Some((ordinal, offset)) => Admission::Delta(Delta { kind, ordinal, offset, text }),
+            None => {
+                let what = format!("{kind:?} in block {}", delta.index);
+                self.admit_violation(Violation::new(Rule::DeltaWithoutBlock, what))
+            }
+        }
+    }
+
+    /// The hot path: appends a piece to its open block, and gives the block's ordinal and how much came before.
+    ///
+    /// It allocates nothing beyond the buffer's growth.
+    fn piece(&mut self, kind: DeltaKind, delta: &BlockDelta) -> Option<(u32, u64)> {
+        let (ordinal, buffer) = match (kind, self.blocks.get_mut(delta.index as usize)?) {
+            (DeltaKind::Text, Block::Text(Fragment { ordinal, open: Some(open) }))
+            | (DeltaKind::Reasoning, Block::Reasoning(Fragment { ordinal, open: Some(open) })) => {
+                if delta.state.is_some() {
+                    merge(&mut open.state, delta.state.as_ref());
+                }
+                (*ordinal, &mut open.text)
+            }
+            (DeltaKind::ToolInput, Block::Call(ordinal)) => {
+                let call = self.calls.get_mut(*ordinal as usize).filter(|call| call.stage == Stage::InputOpen)?;
+                (*ordinal, &mut call.raw)
+            }
+            _ => return None,
+        };
+        let offset = buffer.len() as u64;
+        buffer.push_str(&delta.text);
+        Some((ordinal, offset))
+    }
+
+    fn admit_violation<'e>(&mut self, violation: Violation) -> Admission<'e> {
+        match violation.rule.policy() {
             Policy::Tolerated => Admission::Nothing,
             Policy::Breaks => {
                 self.failure.get_or_insert_with(|| Failure::Violation(violation.clone()));
                 self.broken = true;
                 Admission::Broken(violation)
             }
-        })
-    }
-
-    /// The hot path: a piece of an open block. It allocates nothing beyond the buffer's growth.
-    fn piece<'e>(
-        &mut self,
-        kind: DeltaKind,
-        index: u32,
-        text: &'e str,
-        state: Option<&Value>,
-    ) -> Result<Admission<'e>, Violation> {
-        let (ordinal, offset) = match (kind, self.blocks.get_mut(index as usize)) {
-            (DeltaKind::Text, Some(Block::Text(Fragment { ordinal, open: Some(open) })))
-            | (DeltaKind::Reasoning, Some(Block::Reasoning(Fragment { ordinal, open: Some(open) }))) => {
-                let offset = open.text.len() as u64;
-                open.text.push_str(text);
-                if let Some(state) = state {
-                    merge(&mut open.state, Some(state));
-                }
-                (*ordinal, offset)
-            }
-            (DeltaKind::ToolInput, Some(Block::Call(ordinal))) => {
-                let ordinal = *ordinal;
-                match self.calls.get_mut(ordinal as usize) {
-                    Some(call) if call.stage == Stage::InputOpen => {
-                        let offset = call.raw.len() as u64;
-                        call.raw.push_str(text);
-                        (ordinal, offset)
-                    }
-                    _ => {
-                        return Err(Violation::new(Rule::DeltaWithoutBlock, format!("arguments in block {index}")));
-                    }
-                }
-            }
-            _ => {
-                return Err(Violation::new(Rule::DeltaWithoutBlock, format!("{kind:?} in block {index}")));
-            }
-        };
-        // A piece may carry state alone; then there is nothing to show.
-        Ok(if text.is_empty() { Admission::Nothing } else { Admission::Delta(Delta { kind, ordinal, offset, text }) })
+        }
     }
 
     fn admit_rare(&mut self, event: &ProviderEvent) -> Result<Admission<'static>, Violation> {

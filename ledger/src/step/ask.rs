@@ -5,7 +5,7 @@ use settled_provider_api::{ErrorClass, Finish, FinishReason, ProviderError};
 use settled_tools_api::{CallKey, MessageId, ReplayClass};
 
 use super::evidence::{Block, Call, CallEnd};
-use super::{CarriedCall, Failure, PersonsAnswer, Stage, StepLedger, ToolUse, ToolsExit};
+use super::{CarriedCall, DeltaKind, Failure, PersonsAnswer, Stage, StepLedger, ToolUse, ToolsExit};
 use crate::Settlement;
 use crate::event::{ExitKind, FailureClass, InterruptedBy, StepError};
 
@@ -70,6 +70,24 @@ impl StepLedger {
         let stream_failed = matches!(self.stream, Some(ExitKind::Failed | ExitKind::Interrupted));
         let refused = self.calls.iter().any(|call| matches!(call.end, Some(CallEnd::Stopped | CallEnd::Dismissed)));
         self.interrupt.is_none() && !self.broken && self.held.is_none() && !stream_failed && !refused
+    }
+
+    /// What has come so far of the blocks that are open: text, then reasoning, then arguments.
+    pub fn open_blocks(&self) -> Vec<(DeltaKind, u32, &str)> {
+        let mut open: Vec<_> = self
+            .blocks
+            .iter()
+            .filter_map(|block| match block {
+                Block::Text(fragment) => Some((DeltaKind::Text, fragment)),
+                Block::Reasoning(fragment) => Some((DeltaKind::Reasoning, fragment)),
+                Block::Vacant | Block::Call(_) | Block::Media => None,
+            })
+            .filter_map(|(kind, fragment)| Some((kind, fragment.ordinal, fragment.open.as_ref()?.text.as_str())))
+            .collect();
+        open.sort_by_key(|(kind, ordinal, _)| (*kind != DeltaKind::Text, *ordinal));
+        let calls = self.calls.iter().zip(0..).filter(|(call, _)| call.stage == Stage::InputOpen);
+        open.extend(calls.map(|(call, ordinal)| (DeltaKind::ToolInput, ordinal, call.raw.as_str())));
+        open
     }
 
     /// Where a call of this step stands; `None` for a call of another step.

@@ -1,13 +1,9 @@
 //! The order of effects is load-bearing: one test for each line of `attempt_step` that must not move.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop at what it did not expect")]
-#![expect(unreachable_pub, reason = "a module that tests share")]
-
-mod common;
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use common::{Held, Item, Script, Watched, kinds, runner};
+use crate::common::{Held, Item, Script, Watched, kinds, runner};
 use serde_json::json;
 use settled_ledger::{Outcome, Seq, store::EventLog};
 use settled_provider_api::{ErrorClass, FinishReason, ProviderError, ProviderEvent};

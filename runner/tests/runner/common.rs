@@ -24,6 +24,7 @@ use tokio::sync::Notify;
 pub enum Item {
     Event(ProviderEvent),
     Throw(ProviderError),
+    Hang,
 }
 
 impl From<ProviderEvent> for Item {
@@ -64,6 +65,10 @@ impl Stream for Playing {
         match self.0.pop_front() {
             Some(Item::Event(event)) => Poll::Ready(Some(Ok(event))),
             Some(Item::Throw(error)) => Poll::Ready(Some(Err(error))),
+            Some(Item::Hang) => {
+                self.0.push_front(Item::Hang);
+                Poll::Pending
+            }
             None => Poll::Ready(None),
         }
     }

@@ -1,0 +1,12 @@
+//! The runner's own tests: what a scenario file cannot show.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop at what it did not expect")]
+#![expect(unreachable_pub, reason = "a module that tests share")]
+
+#[path = "runner/common.rs"]
+mod common;
+
+#[path = "runner/order.rs"]
+mod order;
+
+#[path = "runner/follow.rs"]
+mod follow;
