@@ -13,7 +13,7 @@ const LONGEST_MESSAGE: usize = 1_000;
 const DEEPEST: usize = 6;
 
 /// Fields whose text says what went wrong, the most telling first.
-const MESSAGES: [&str; 11] = [
+const MESSAGES: [&str; 12] = [
     "message",
     "Message",
     "errorMessage",
@@ -25,6 +25,7 @@ const MESSAGES: [&str; 11] = [
     "title",
     "error_msg",
     "raw",
+    "quotaId",
 ];
 
 /// Fields that name the failure, the most telling first.
@@ -35,7 +36,7 @@ const STATUSES: [&str; 6] =
     ["status_code", "statusCode", "raw_status_code", "http_code", "httpStatus", "upstream_status"];
 
 /// Fields under which the failure itself, or its cause, lies.
-const INNER: [&str; 12] = [
+const INNER: [&str; 13] = [
     "error",
     "errors",
     "fault",
@@ -48,6 +49,7 @@ const INNER: [&str; 12] = [
     "previous_errors",
     "cause",
     "failure",
+    "violations",
 ];
 
 /// Messages that say nothing: what lies deeper is added to them.
