@@ -14,6 +14,7 @@ use rusqlite::OpenFlags;
 use settled_ledger::store::{StoreError, StoreErrorKind};
 use settled_ledger::{Clock, Timestamp};
 
+use crate::checkpoint::Gate;
 use crate::error::Fault;
 use crate::flight::{Flights, Hold};
 use crate::readers::ToReaders;
@@ -114,10 +115,12 @@ impl Builder {
 
     /// Opens the file, and makes it if there is none; see [`SqliteStore::open`].
     pub fn open(self) -> Result<SqliteStore, StoreError> {
-        let file = std::path::absolute(&self.path).map_err(|error| {
-            let message = format!("`{}` is no path for a file: {error}", self.path.display());
-            StoreError::new(StoreErrorKind::Unavailable, message)
-        })?;
+        let file: Arc<Path> = std::path::absolute(&self.path)
+            .map_err(|error| {
+                let message = format!("`{}` is no path for a file: {error}", self.path.display());
+                StoreError::new(StoreErrorKind::Unavailable, message)
+            })?
+            .into();
         let named = |fault: Fault| fault.named(&file);
         let mut db = schema::open(&file, self.busy)?;
         let (grown, log_grown) = mpsc::sync_channel(1);
@@ -125,7 +128,7 @@ impl Builder {
         db.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages| {
             // A log with fewer pages than before has begun anew.
             told = if pages < told { 0 } else { told };
-            if pages - told >= checkpoint::PASSIVE_PAGES {
+            if pages - told >= checkpoint::EVERY_PAGES {
                 told = pages;
                 // A channel that is full has told it already.
                 let _ = grown.try_send(());
@@ -144,7 +147,7 @@ impl Builder {
 
         let threads = Arc::new(Threads::default());
         let (counts, watch) = (Arc::<Counts>::default(), Arc::<Watch>::default());
-        let queued = Arc::new(AtomicUsize::new(0));
+        let (queued, gate) = (Arc::new(AtomicUsize::new(0)), Arc::<Gate>::default());
         let (to_writer, calls) = mpsc::channel();
         let writer = Writer {
             db,
@@ -155,6 +158,7 @@ impl Builder {
             queued: queued.clone(),
             counts: counts.clone(),
             watch: watch.clone(),
+            gate: gate.clone(),
             grouping: self.grouping,
             busy: self.busy,
             poll: self.poll,
@@ -164,10 +168,10 @@ impl Builder {
             last: 0,
         };
         threads.start("write", || writer.run())?;
-        let mut log = file.clone().into_os_string();
+        let mut log = file.as_os_str().to_owned();
         log.push("-wal");
         threads.start("checkpoint", move || {
-            checkpoint::run(&cleaner, Path::new(&log), &log_grown);
+            checkpoint::run(&cleaner, Path::new(&log), &log_grown, &gate);
         })?;
         let (to_readers, reads) = mpsc::channel();
         let reads = Arc::new(Mutex::new(reads));

@@ -1,38 +1,59 @@
 //! Checkpoints: what is in the write-ahead log is brought into the file, off the writer's thread.
 //!
 //! A checkpoint syncs the file; in the writer's thread that would be a pause that every session feels.
-//! Usually it is passive and stops nobody; the log begins anew when the writer finds all of it brought over.
-//! A writer that never rests gives no such moment: when the log has grown to a few times its usual size, the checkpoint stops the writer for the little that is left.
+//! The first pass is passive: it brings nearly all of it over, and stops nobody.
+//! The second stops the writer for the little that has come meanwhile, so that the log begins anew even where the writer never rests.
+//! A log that begins anew every few MiB is written over in place, and syncing it is cheaper than syncing one that grows.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
+use std::sync::{Mutex, PoisonError};
 
 use rusqlite::Connection;
 
-/// The log is brought over each time when it has grown by so many pages.
-pub(crate) const PASSIVE_PAGES: i32 = 1_000;
-
-/// The log begins anew, whoever writes, when it has so many pages.
-const RESTART_PAGES: i32 = 4 * PASSIVE_PAGES;
+/// A checkpoint is made each time when the log has grown by so many pages, 4 MiB.
+pub(crate) const EVERY_PAGES: i32 = 1_000;
 
 /// A file of the log larger than this is cut: a reader that was long at it had kept it growing.
 const TRUNCATE_BYTES: u64 = 64 << 20;
 
-/// The checkpoints' thread; it is told when the log has grown.
-pub(crate) fn run(db: &Connection, log: &Path, grown: &Receiver<()>) {
-    while grown.recv().is_ok() {
-        // Whatever fails is tried again when the log has grown further.
-        let pages = checkpoint(db, "PASSIVE").unwrap_or(0);
-        let bytes = log.metadata().map_or(0, |log| log.len());
-        if bytes > TRUNCATE_BYTES {
-            let _ = checkpoint(db, "TRUNCATE");
-        } else if pages > RESTART_PAGES {
-            let _ = checkpoint(db, "RESTART");
+/// Where the writer waits while a checkpoint stops it.
+///
+/// Without it a writer that begins its next transaction right after the last would leave the checkpoint no moment to get in.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    closed: AtomicBool,
+    passing: Mutex<()>,
+}
+
+impl Gate {
+    /// Returns when no checkpoint wants to pass.
+    pub(crate) fn let_pass(&self) {
+        if self.closed.load(Ordering::SeqCst) {
+            drop(self.passing.lock().unwrap_or_else(PoisonError::into_inner));
         }
+    }
+
+    /// Does something while the writer waits, or is about to.
+    fn pass(&self, work: impl FnOnce()) {
+        let _passing = self.passing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.closed.store(true, Ordering::SeqCst);
+        work();
+        self.closed.store(false, Ordering::SeqCst);
     }
 }
 
-/// Makes a checkpoint and answers how many pages the log has.
-fn checkpoint(db: &Connection, mode: &str) -> rusqlite::Result<i32> {
-    db.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| row.get(1))
+/// The checkpoints' thread; it is told when the log has grown.
+pub(crate) fn run(db: &Connection, log: &Path, grown: &Receiver<()>, gate: &Gate) {
+    while grown.recv().is_ok() {
+        let bytes = log.metadata().map_or(0, |log| log.len());
+        let last = if bytes > TRUNCATE_BYTES { "TRUNCATE" } else { "RESTART" };
+        // Whatever fails, because a reader is in the way or the disk is full, is tried again when the log has grown further.
+        let checkpoint = |mode: &str| {
+            let _ = db.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(()));
+        };
+        checkpoint("PASSIVE");
+        gate.pass(|| checkpoint(last));
+    }
 }

@@ -1,15 +1,13 @@
 //! Calls under way: how many, and what is held while they are.
 
 use std::any::Any;
-use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// What a call takes hold of while it is under way.
 pub(crate) type Hold = dyn Fn() -> Box<dyn Any + Send> + Send + Sync;
 
 /// The calls that are under way.
-#[derive(Default)]
 pub(crate) struct Flights {
     count: AtomicUsize,
     hold: Option<Box<Hold>>,
@@ -24,26 +22,30 @@ impl Flights {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Begins a call; it is under way until what this answers is dropped.
+    /// Begins a call.
     pub(crate) fn begin(self: &Arc<Self>) -> Flight {
         self.count.fetch_add(1, Ordering::SeqCst);
-        Flight { _held: self.hold.as_ref().map(|hold| hold()), flights: self.clone() }
+        let held = self.hold.as_ref().map(|hold| Mutex::new(hold()));
+        Flight { _call: Arc::new(Call { flights: self.clone(), _held: held }) }
     }
 }
 
-impl fmt::Debug for Flights {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Flights").field("count", &self.count()).finish_non_exhaustive()
-    }
-}
-
-/// One call under way; it travels with the work, so that a call whose future was dropped counts until its effect is there.
+/// One call under way, until this and its clones are dropped.
+///
+/// Whoever asked has one until the answer is there; the work has the other until its effect is there.
+/// So a call ends in the very moment in which its answer is seen, and one whose future was dropped counts until it is done.
+#[derive(Clone)]
 pub(crate) struct Flight {
-    flights: Arc<Flights>,
-    _held: Option<Box<dyn Any + Send>>,
+    _call: Arc<Call>,
 }
 
-impl Drop for Flight {
+struct Call {
+    flights: Arc<Flights>,
+    // The lock is never taken: what is held may not be shared between threads, and needs not be.
+    _held: Option<Mutex<Box<dyn Any + Send>>>,
+}
+
+impl Drop for Call {
     fn drop(&mut self) {
         self.flights.count.fetch_sub(1, Ordering::SeqCst);
     }

@@ -11,7 +11,6 @@ use settled_ledger::{Recorded, Seq};
 use settled_tools_api::SessionId;
 
 use crate::Shared;
-use crate::error::closed;
 use crate::read;
 use crate::readers::Answer;
 use crate::watch::Bell;
@@ -77,7 +76,7 @@ impl Follow {
 
     fn read(&self) -> Answer<PageRead> {
         let (session, number, after) = (self.session.clone(), self.number, self.after);
-        self.shared.readers.start(self.shared.flights.begin(), move |db| {
+        self.shared.readers.call(self.shared.flights.begin(), move |db| {
             let end = read::end(db, &session)?.filter(|end| number.is_none_or(|number| number == end.number));
             let Some(end) = end else {
                 return Ok(Err(StoreError::not_found(&session)));
@@ -117,7 +116,7 @@ impl Stream for Follow {
                     let Poll::Ready(answered) = Pin::new(answer).poll(cx) else {
                         return Poll::Pending;
                     };
-                    match answered.unwrap_or_else(|_| Err(closed(&this.shared.file))) {
+                    match answered {
                         Ok(read) => {
                             if matches!(this.synced, Synced::Unknown) {
                                 this.synced = Synced::Owed(read.head);

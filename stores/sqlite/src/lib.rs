@@ -68,7 +68,7 @@ mod flight;
 mod wait;
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -103,7 +103,7 @@ pub struct SqliteStore {
 
 /// What all handles and followed logs share.
 struct Shared {
-    file: PathBuf,
+    file: Arc<Path>,
     clock: Arc<dyn Clock>,
     writer: ToWriter,
     readers: ToReaders,
@@ -139,7 +139,7 @@ impl SqliteStore {
         Builder::new(path.as_ref())
     }
 
-    /// How many calls are under way: from their first poll until their effect is there, though nobody may wait for it any more.
+    /// How many calls are under way: from the first poll until the answer is seen, or, where nobody waits for it any more, until its effect is there.
     ///
     /// While it is not 0, something may still come that no runtime knows of: a virtual clock should not move.
     pub fn in_flight(&self) -> usize {

@@ -1,8 +1,10 @@
 //! The readers: a few threads with a connection each, so that no read waits for the writer.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::pin::Pin;
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_channel::oneshot;
@@ -16,49 +18,52 @@ use crate::schema::connect;
 /// Something to read, and somebody to answer.
 pub(crate) type Read = Box<dyn FnOnce(Result<&Connection, StoreError>) + Send>;
 
-/// An answer that is on its way.
-pub(crate) type Answer<T> = oneshot::Receiver<Result<T, StoreError>>;
+/// An answer that is on its way; dropping it leaves the read to its own end.
+pub(crate) struct Answer<T> {
+    answer: oneshot::Receiver<Result<T, StoreError>>,
+    file: Arc<Path>,
+    // The call is under way until the answer is seen.
+    _flight: Flight,
+}
+
+impl<T> Future for Answer<T> {
+    type Output = Result<T, StoreError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = ready!(Pin::new(&mut self.answer).poll(cx));
+        Poll::Ready(answer.unwrap_or_else(|_| Err(closed(&self.file))))
+    }
+}
 
 /// The handles' end of the readers' channel.
 #[derive(Debug)]
 pub(crate) struct ToReaders {
     reads: Sender<Read>,
-    file: PathBuf,
+    file: Arc<Path>,
 }
 
 impl ToReaders {
-    pub(crate) fn new(reads: Sender<Read>, file: PathBuf) -> Self {
+    pub(crate) fn new(reads: Sender<Read>, file: Arc<Path>) -> Self {
         Self { reads, file }
     }
 
     /// Has something read.
-    pub(crate) async fn call<T, F>(&self, flight: Flight, read: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: FnOnce(&Connection) -> Result<Result<T, StoreError>, Fault> + Send + 'static,
-    {
-        let answer = self.start(flight, read);
-        answer.await.unwrap_or_else(|_| Err(closed(&self.file)))
-    }
-
-    /// Has something read, and does not wait for it.
-    pub(crate) fn start<T, F>(&self, flight: Flight, read: F) -> Answer<T>
+    pub(crate) fn call<T, F>(&self, flight: Flight, read: F) -> Answer<T>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> Result<Result<T, StoreError>, Fault> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let file = self.file.clone();
+        let (file, working) = (self.file.clone(), flight.clone());
         let work: Read = Box::new(move |db| {
             let read = db.and_then(|db| transaction(db, read).unwrap_or_else(|fault| Err(fault.named(&file))));
+            drop(working);
             // Whoever asked may have gone away.
             let _ = reply.send(read);
-            // The call is under way until it is answered.
-            drop(flight);
         });
         // Readers that are gone drop what is sent, and with it the answer's other end.
         let _ = self.reads.send(work);
-        answer
+        Answer { answer, file: self.file.clone(), _flight: flight }
     }
 }
 
@@ -80,7 +85,7 @@ pub(crate) fn run(reads: &Arc<Mutex<Receiver<Read>>>, file: &Path, busy: Duratio
         let next = reads.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(read) = next else { return };
         if db.is_none() {
-            match connect(file, OpenFlags::SQLITE_OPEN_READ_ONLY, busy) {
+            match opened(file, busy) {
                 Ok(opened) => db = Some(opened),
                 Err(fault) => {
                     read(Err(fault.named(file)));
@@ -92,4 +97,11 @@ pub(crate) fn run(reads: &Arc<Mutex<Receiver<Read>>>, file: &Path, busy: Duratio
             read(Ok(db));
         }
     }
+}
+
+/// A connection that only reads; it may write all the same, so that the last one that closes can bring the write-ahead log into the file.
+fn opened(file: &Path, busy: Duration) -> Result<Connection, Fault> {
+    let db = connect(file, OpenFlags::SQLITE_OPEN_READ_WRITE, busy)?;
+    db.execute_batch("PRAGMA query_only = ON; PRAGMA wal_autocheckpoint = 0;")?;
+    Ok(db)
 }

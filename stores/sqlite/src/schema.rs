@@ -17,6 +17,7 @@
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags};
@@ -33,6 +34,9 @@ const APPLICATION: i64 = 0x7365_746c;
 
 /// One event in so many has a mark.
 pub(crate) const MARK_EVERY: u64 = 64;
+
+/// Held while a file is opened.
+static OPENING: Mutex<()> = Mutex::new(());
 
 const SCHEMA: &str = "
 CREATE TABLE events (
@@ -111,12 +115,19 @@ CREATE VIEW timeline AS
 
 /// Opens the file for writing, makes it if there is none, and brings it up to this version.
 pub(crate) fn open(file: &Path, busy: Duration) -> Result<Connection, StoreError> {
+    // Whoever makes the file closes it once more before SQLite opens it; nobody else in this process may have it open by then.
+    let _alone = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
     make(file)?;
     let db = connect(file, OpenFlags::SQLITE_OPEN_READ_WRITE, busy).map_err(|fault| fault.named(file))?;
-    let known = number(&db, "application_id").map_err(|fault| fault.named(file))?;
-    let empty = "SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema)";
-    let empty: bool = db.query_row(empty, [], |row| row.get(0)).map_err(|error| Fault::from(error).named(file))?;
-    if known != APPLICATION && !empty {
+    let (application, empty) = patiently(busy, || {
+        // One transaction: another process may be making the tables just now.
+        let tx = db.unchecked_transaction()?;
+        let empty = "SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema)";
+        let empty = tx.query_row(empty, [], |row| row.get::<_, bool>(0))?;
+        Ok((number(&tx, "application_id")?, empty))
+    })
+    .map_err(|fault| fault.named(file))?;
+    if application != APPLICATION && !empty {
         let message = format!("`{}` is a SQLite database of another application: give another path", file.display());
         return Err(StoreError::new(StoreErrorKind::Corrupt, message));
     }
@@ -146,7 +157,9 @@ pub(crate) fn connect(file: &Path, access: OpenFlags, busy: Duration) -> Result<
     Ok(db)
 }
 
-/// Sees to it that there is a file that may be written to, and that nobody else may read.
+/// Makes the file if there is none, so that nobody but its owner may read it.
+///
+/// A file that is there is not opened: closing it again would take away the locks that SQLite holds on it in this process.
 fn make(file: &Path) -> Result<(), StoreError> {
     let shown = file.display();
     let folder = file.parent().unwrap_or(file);
@@ -159,20 +172,18 @@ fn make(file: &Path) -> Result<(), StoreError> {
         return Err(StoreError::new(StoreErrorKind::Unavailable, message));
     }
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
+    options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    match options.open(file) {
-        Ok(_) => Ok(()),
-        Err(error) => {
-            let kind = match error.kind() {
-                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => StoreErrorKind::ReadOnly,
-                _ => StoreErrorKind::Unavailable,
-            };
-            let message = format!("`{shown}` cannot be opened for writing: {error}; look at its permissions");
-            Err(StoreError::new(kind, message))
+    let kind = match options.open(file).map_err(|error| (error.kind(), error)) {
+        Ok(_) | Err((io::ErrorKind::AlreadyExists, _)) => return Ok(()),
+        Err((io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem, error)) => {
+            (StoreErrorKind::ReadOnly, error)
         }
-    }
+        Err((_, error)) => (StoreErrorKind::Unavailable, error),
+    };
+    let message = format!("`{shown}` cannot be made: {}; look at the permissions of its folder", kind.1);
+    Err(StoreError::new(kind.0, message))
 }
 
 /// Sets a connection up to write, makes the tables where there are none, and answers the schema's version.

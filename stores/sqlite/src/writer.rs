@@ -4,7 +4,7 @@
 //! The writer takes the first, begins a transaction, runs it and all that has come in the meantime, commits once, and answers them all.
 //! Where the transaction fails, it is rolled back and its calls are run again one by one, so that each fails only for itself.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
@@ -16,6 +16,7 @@ use rusqlite::Connection;
 use settled_ledger::Clock;
 use settled_ledger::store::StoreError;
 
+use crate::checkpoint::Gate;
 use crate::error::{Fault, closed};
 use crate::flight::Flight;
 use crate::read::session_id;
@@ -82,11 +83,11 @@ pub(crate) struct ToWriter {
     calls: Sender<Message>,
     /// How many calls wait in the channel.
     queued: Arc<AtomicUsize>,
-    file: PathBuf,
+    file: Arc<Path>,
 }
 
 impl ToWriter {
-    pub(crate) fn new(calls: Sender<Message>, queued: Arc<AtomicUsize>, file: PathBuf) -> Self {
+    pub(crate) fn new(calls: Sender<Message>, queued: Arc<AtomicUsize>, file: Arc<Path>) -> Self {
         Self { calls, queued, file }
     }
 
@@ -97,14 +98,16 @@ impl ToWriter {
         F: FnMut(&mut Tx<'_>) -> Result<T, Fault> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let work = Work { work, done: None, reply, since: Instant::now(), _flight: flight };
+        let work = Work { work, done: None, reply, since: Instant::now(), flight: flight.clone() };
         self.queued.fetch_add(1, Ordering::SeqCst);
         if self.calls.send(Message::Call(Box::new(work))).is_err() {
             self.queued.fetch_sub(1, Ordering::SeqCst);
             return Err(Lost::Refused(closed(&self.file)));
         }
         // The writer answers everything that it takes; if it is gone, what it had in hand may have been committed.
-        answer.await.unwrap_or_else(|_| Err(Lost::Unknown(closed(&self.file))))
+        let answer = answer.await.unwrap_or_else(|_| Err(Lost::Unknown(closed(&self.file))));
+        drop(flight);
+        answer
     }
 
     /// Says that somebody listens.
@@ -119,8 +122,7 @@ struct Work<T, F> {
     done: Option<T>,
     reply: oneshot::Sender<Result<T, Lost>>,
     since: Instant,
-    // Dropped last, after the answer: the call is under way until then.
-    _flight: Flight,
+    flight: Flight,
 }
 
 impl<T, F> Call for Work<T, F>
@@ -138,7 +140,9 @@ where
     }
 
     fn answer(self: Box<Self>, end: Result<(), Lost>) {
-        let Self { done, reply, _flight, .. } = *self;
+        let Self { done, reply, flight, .. } = *self;
+        // Whoever still asks has another, until the answer is seen.
+        drop(flight);
         let answer = match (end, done) {
             (Ok(()), Some(done)) => Ok(done),
             (Ok(()), None) => return,
@@ -152,13 +156,14 @@ where
 /// The writer's thread.
 pub(crate) struct Writer {
     pub(crate) db: Connection,
-    pub(crate) file: PathBuf,
+    pub(crate) file: Arc<Path>,
     pub(crate) identity: Option<(u64, u64)>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) calls: Receiver<Message>,
     pub(crate) queued: Arc<AtomicUsize>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) watch: Arc<Watch>,
+    pub(crate) gate: Arc<Gate>,
     pub(crate) grouping: Grouping,
     pub(crate) busy: Duration,
     pub(crate) poll: Duration,
@@ -279,6 +284,7 @@ impl Writer {
         if identity(&self.file) != self.identity {
             return Err(Failed::Before(Fault::Gone));
         }
+        self.gate.let_pass();
         let mut jitter = Jitter::new();
         loop {
             let begun = self.db.execute_batch("BEGIN IMMEDIATE").map_err(Fault::from);
