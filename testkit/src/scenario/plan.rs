@@ -1,0 +1,119 @@
+//! A scenario as it is run.
+
+use serde_json::Value;
+use settled_ledger::Delivery;
+use settled_provider_api::{ModelInfo, ModelRef};
+use settled_runner::Settings;
+use settled_tools_api::ToolDefinition;
+
+use crate::script::Script;
+use crate::tools::{Permission, ToolRun};
+
+/// Everything that a scenario says.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) name: String,
+    pub(crate) why: Option<String>,
+    /// The models that may be asked; a session starts with the first.
+    pub(crate) models: Vec<Model>,
+    pub(crate) settings: Settings,
+    pub(crate) max_steps: Option<u32>,
+    pub(crate) tools: Vec<Tool>,
+    pub(crate) provider: Script,
+    pub(crate) items: Vec<Placed>,
+    pub(crate) faults: Vec<(String, StoreFault)>,
+    pub(crate) expect: Option<Value>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Model {
+    pub(crate) id: String,
+    pub(crate) info: ModelInfo,
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self { id: "model".to_owned(), info: ModelInfo::new() }
+    }
+}
+
+impl Model {
+    pub(crate) fn reference(&self) -> ModelRef {
+        ModelRef::new("script", self.id.as_str())
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Tool {
+    pub(crate) definition: ToolDefinition,
+    pub(crate) permission: Permission,
+    pub(crate) runs: Vec<ToolRun>,
+}
+
+/// A script item and where it stands in the file.
+#[derive(Clone, Debug)]
+pub(crate) struct Placed {
+    pub(crate) place: String,
+    pub(crate) item: Item,
+}
+
+/// One thing that the driver does.
+#[derive(Clone, Debug)]
+pub(crate) enum Item {
+    Prompt { text: String, delivery: Delivery, key: Option<String> },
+    Run,
+    Start,
+    Interrupt,
+    Approve(String),
+    Decline { call: String, feedback: Option<String> },
+    Answer { call: String, text: String },
+    Dismiss(String),
+    Compact,
+    Open(String),
+    CancelInput(String),
+    Advance(u64),
+    Model(Model),
+    Crash,
+    When { on: Trigger, act: Box<Item> },
+}
+
+/// What a `when` waits for.
+#[derive(Clone, Debug)]
+pub(crate) enum Trigger {
+    Event(At),
+    Running(String),
+    Live { kind: String, nth: u64 },
+}
+
+/// The n-th durable event of a kind, perhaps of one call.
+#[derive(Clone, Debug)]
+pub(crate) struct At {
+    pub(crate) event: String,
+    pub(crate) call: Option<String>,
+    pub(crate) nth: u64,
+}
+
+impl At {
+    /// Whether an event is of the kind and call that is meant.
+    pub(crate) fn is_of(&self, kind: &str, label: Option<&str>) -> bool {
+        self.event == kind && self.call.as_deref().is_none_or(|call| label == Some(call))
+    }
+}
+
+/// What a store does wrong.
+#[derive(Clone, Debug)]
+pub(crate) enum StoreFault {
+    Fail { at: At, then: Then },
+    Delay { millis: u64, at: Option<At> },
+    LoseHints,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    CrashBefore,
+    CrashAfter,
+    Unavailable,
+    UnknownLanded,
+    UnknownLost,
+    Fenced,
+}

@@ -1,0 +1,168 @@
+//! The store of a scenario: another store, with the faults that the scenario asks for.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_core::Stream;
+use settled_ledger::store::{
+    AdmitError, Admitted, AppendError, Batch, Catalog, ClaimError, Claimed, EventLog, Fence, HintStream, Inbox,
+    NewSession, Ownership, Page, Query, RecordedStream, SessionInfo, Store, StoreError, StoreErrorKind,
+};
+use settled_ledger::{Delivery, InboxItem, InputId, NewInput, Recorded, Seq, WorkerId};
+use settled_tools_api::SessionId;
+
+use super::plan::Then;
+use super::world::World;
+use crate::conductor::Class;
+
+/// A store with faults, which stands still for ever once its process has died.
+pub(super) struct Staged {
+    pub(super) world: Arc<World>,
+    pub(super) inner: Arc<dyn Store>,
+}
+
+impl Staged {
+    /// Whoever calls after the crash gets no answer.
+    async fn alive(&self) {
+        if self.world.conductor.is_dead() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    async fn call<T>(&self, call: impl Future<Output = T>) -> T {
+        self.alive().await;
+        let answer = call.await;
+        self.alive().await;
+        answer
+    }
+}
+
+fn lost() -> StoreError {
+    StoreError::new(StoreErrorKind::Unavailable, "the scenario's store does not answer")
+}
+
+#[async_trait]
+impl EventLog for Staged {
+    async fn append(&self, fence: &Fence, expected: Seq, batch: Batch) -> Result<Seq, AppendError> {
+        self.alive().await;
+        let seen = self.world.look_at(&batch);
+        let delay = self.world.delay(&seen);
+        if delay > 0 {
+            self.world.conductor.turn(Class::Store, (0, 0), delay).await;
+        }
+        self.alive().await;
+        let then = self.world.fault(&seen);
+        match then {
+            Some(Then::CrashBefore) => {
+                self.world.crash();
+                self.alive().await;
+            }
+            Some(Then::Unavailable) => return Err(AppendError::Unavailable(lost())),
+            Some(Then::UnknownLost) => return Err(AppendError::Unknown(lost())),
+            Some(Then::Fenced) => return Err(AppendError::Fenced),
+            Some(Then::CrashAfter | Then::UnknownLanded) | None => {}
+        }
+        let id = batch.id;
+        let answer = self.inner.append(fence, expected, batch).await;
+        if answer.is_ok() {
+            // What a trigger does is over before the runner sees the acknowledgement.
+            for (place, act) in self.world.landed(id, seen) {
+                self.world.act(&place, &act).await;
+                self.alive().await;
+            }
+            match then {
+                Some(Then::CrashAfter) => {
+                    self.world.crash();
+                    self.alive().await;
+                }
+                Some(Then::UnknownLanded) => return Err(AppendError::Unknown(lost())),
+                _ => {}
+            }
+        }
+        self.alive().await;
+        answer
+    }
+
+    async fn read(&self, session: &SessionId, after: Seq, limit: usize) -> Result<Vec<Recorded>, StoreError> {
+        self.call(self.inner.read(session, after, limit)).await
+    }
+
+    fn follow(&self, session: &SessionId, after: Seq) -> RecordedStream {
+        self.inner.follow(session, after)
+    }
+}
+
+#[async_trait]
+impl Inbox for Staged {
+    async fn admit(&self, session: &SessionId, input: NewInput) -> Result<Admitted, AdmitError> {
+        self.call(self.inner.admit(session, input)).await
+    }
+
+    async fn cancel(&self, session: &SessionId, input: InputId) -> Result<bool, StoreError> {
+        self.call(self.inner.cancel(session, input)).await
+    }
+
+    async fn change(&self, session: &SessionId, input: InputId, delivery: Delivery) -> Result<bool, StoreError> {
+        self.call(self.inner.change(session, input, delivery)).await
+    }
+
+    async fn pending(&self, session: &SessionId) -> Result<Vec<InboxItem>, StoreError> {
+        self.call(self.inner.pending(session)).await
+    }
+
+    fn hints(&self) -> HintStream {
+        if self.world.loses_hints() { Box::pin(Never) } else { self.inner.hints() }
+    }
+}
+
+#[async_trait]
+impl Ownership for Staged {
+    async fn create(&self, session: &SessionId, new: NewSession) -> Result<Seq, StoreError> {
+        self.call(self.inner.create(session, new)).await
+    }
+
+    async fn claim(&self, worker: WorkerId, lease: Duration, session: &SessionId) -> Result<Claimed, ClaimError> {
+        self.call(self.inner.claim(worker, lease, session)).await
+    }
+
+    async fn renew(&self, worker: WorkerId, lease: Duration) -> Result<(), StoreError> {
+        self.call(self.inner.renew(worker, lease)).await
+    }
+
+    async fn release(&self, fence: &Fence) -> Result<(), StoreError> {
+        self.call(self.inner.release(fence)).await
+    }
+
+    async fn due(&self, limit: usize) -> Result<Vec<SessionId>, StoreError> {
+        self.call(self.inner.due(limit)).await
+    }
+}
+
+#[async_trait]
+impl Catalog for Staged {
+    async fn info(&self, session: &SessionId) -> Result<SessionInfo, StoreError> {
+        self.call(self.inner.info(session)).await
+    }
+
+    async fn list(&self, query: &Query) -> Result<Page, StoreError> {
+        self.call(self.inner.list(query)).await
+    }
+
+    async fn erase(&self, session: &SessionId) -> Result<(), StoreError> {
+        self.call(self.inner.erase(session)).await
+    }
+}
+
+/// Hints that are all lost.
+struct Never;
+
+impl Stream for Never {
+    type Item = SessionId;
+
+    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<SessionId>> {
+        Poll::Pending
+    }
+}

@@ -1,0 +1,235 @@
+//! The provider that follows a script, and keeps what it was asked.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll};
+
+use async_trait::async_trait;
+use settled_ledger::check::check_request;
+use settled_provider_api::{
+    Capabilities, ErrorClass, ModelRef, Provider, ProviderError, ProviderEvent, ProviderStream, Request,
+};
+
+use super::{Answer, Entry, Gates, Item, Script};
+use crate::conductor::{Class, Pace};
+
+/// A provider that follows a [`Script`]; a clone is another handle on the same one.
+#[derive(Clone)]
+pub struct ScriptedProvider(Arc<Shared>);
+
+struct Shared {
+    entries: Vec<Entry>,
+    gates: Gates,
+    pace: OnceLock<Pace>,
+    capabilities: Mutex<BTreeMap<ModelRef, Capabilities>>,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    requests: Vec<Arc<Request>>,
+    faults: Vec<String>,
+}
+
+impl ScriptedProvider {
+    pub(crate) fn new(script: Script) -> Self {
+        Self(Arc::new(Shared {
+            entries: script.entries,
+            gates: Gates::default(),
+            pace: OnceLock::new(),
+            capabilities: Mutex::default(),
+            seen: Mutex::default(),
+        }))
+    }
+
+    /// The same provider, whose waits the conductor grants.
+    pub(crate) fn paced(self, pace: Pace) -> Self {
+        // Only ever called right after construction, so it is not set yet.
+        let _ = self.0.pace.set(pace);
+        self
+    }
+
+    /// The same provider; requests to this model are held to these capabilities instead of the usual ones.
+    #[must_use]
+    pub fn capabilities(self, model: ModelRef, capabilities: Capabilities) -> Self {
+        self.0.capabilities.lock().unwrap_or_else(PoisonError::into_inner).insert(model, capabilities);
+        self
+    }
+
+    /// Every request so far, in order.
+    pub fn requests(&self) -> Vec<Arc<Request>> {
+        self.seen().requests.clone()
+    }
+
+    /// Opens a gate of the script, for good.
+    pub fn open(&self, gate: &str) {
+        self.0.gates.open(gate);
+    }
+
+    /// What was wrong with the requests: one beyond the script, one of the wrong kind, one that is not well-formed.
+    pub fn faults(&self) -> Vec<String> {
+        self.seen().faults.clone()
+    }
+
+    /// How many entries of the script were not used.
+    pub fn unused(&self) -> usize {
+        self.0.entries.len().saturating_sub(self.seen().requests.len())
+    }
+
+    /// Fails the test if the script was not used up, was overrun, or a request was not well-formed; the message says where.
+    ///
+    /// # Panics
+    ///
+    /// That is how it fails the test.
+    #[track_caller]
+    #[expect(clippy::panic, reason = "this is how a test fails")]
+    pub fn assert_exhausted(&self) {
+        let mut wrong = self.faults();
+        let used = self.seen().requests.len();
+        if self.unused() > 0 {
+            wrong.push(format!("only {used} of {} entries were used", self.0.entries.len()));
+        }
+        if !wrong.is_empty() {
+            panic!("the script was not followed: {}", wrong.join("; "));
+        }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.0.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pace(&self) -> Pace {
+        self.0.pace.get().cloned().unwrap_or_default()
+    }
+
+    /// Keeps a request and finds what is wrong with it; gives its number, from 0.
+    fn take(&self, request: &Arc<Request>) -> usize {
+        let capabilities = self.0.capabilities.lock().unwrap_or_else(PoisonError::into_inner);
+        let breaches = check_request(request, capabilities.get(&request.model).unwrap_or(&Capabilities::default()));
+        drop(capabilities);
+        let mut seen = self.seen();
+        let number = seen.requests.len();
+        seen.requests.push(Arc::clone(request));
+        seen.faults.extend(breaches.into_iter().map(|breach| format!("request {}: {breach}", number + 1)));
+        let kind = request.purpose.kind;
+        match self.0.entries.get(number) {
+            None => {
+                let entries = self.0.entries.len();
+                seen.faults.push(format!("request {}: the script has {entries} entries only", number + 1));
+            }
+            Some(Entry { serves: Some(serves), .. }) if *serves != kind => {
+                let fault =
+                    format!("request {}: entry {number} is for a {serves:?}, and a {kind:?} was asked for", number + 1);
+                seen.faults.push(fault);
+            }
+            Some(_) => {}
+        }
+        number
+    }
+}
+
+#[async_trait]
+impl Provider for ScriptedProvider {
+    async fn stream(&self, request: Arc<Request>) -> Result<ProviderStream, ProviderError> {
+        let number = self.take(&request);
+        let pace = self.pace();
+        match self.0.entries.get(number).map(|entry| entry.answer.clone()) {
+            Some(Answer::Stream(items)) => Ok(Box::pin(Playing {
+                shared: Arc::clone(&self.0),
+                taken: pace.now(),
+                pace,
+                number,
+                items: items.into(),
+                turn: None,
+                over: false,
+            })),
+            Some(Answer::Fail(error)) => {
+                pace.wait(Class::Stream, (0, number as u64), 0).await;
+                Err(error)
+            }
+            None => {
+                let message = format!("the script has no entry for request {}", number + 1);
+                Err(ProviderError::new(ErrorClass::InvalidRequest, message))
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for ScriptedProvider {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ScriptedProvider").field("requests", &self.seen().requests.len()).finish_non_exhaustive()
+    }
+}
+
+/// A stream that is being played.
+struct Playing {
+    shared: Arc<Shared>,
+    pace: Pace,
+    number: usize,
+    items: VecDeque<Item>,
+    /// When the item before was taken.
+    taken: u64,
+    /// The wait before the first item of those that are left.
+    turn: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    over: bool,
+}
+
+impl futures_core::Stream for Playing {
+    type Item = Result<ProviderEvent, ProviderError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        loop {
+            if this.over {
+                return Poll::Ready(None);
+            }
+            if matches!(this.items.front(), Some(Item::Hang)) {
+                return Poll::Pending;
+            }
+            let (shared, pace, order) = (&this.shared, &this.pace, (0, this.number as u64));
+            let turn = this.turn.get_or_insert_with(|| {
+                let (shared, pace) = (Arc::clone(shared), pace.clone());
+                match this.items.front() {
+                    Some(Item::Wait(span)) => {
+                        let left = this.taken.saturating_add(*span).saturating_sub(pace.now());
+                        Box::pin(async move { pace.wait(Class::Stream, order, left).await })
+                    }
+                    Some(Item::Gate(name)) => {
+                        let name = name.clone();
+                        Box::pin(async move {
+                            shared.gates.passed(&name).await;
+                            pace.wait(Class::Stream, order, 0).await;
+                        })
+                    }
+                    _ => Box::pin(async move { pace.wait(Class::Stream, order, 0).await }),
+                }
+            });
+            if turn.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+            this.turn = None;
+            let now = this.pace.now();
+            match this.items.pop_front() {
+                Some(Item::Event(event)) => {
+                    this.taken = now;
+                    return Poll::Ready(Some(Ok(event)));
+                }
+                Some(Item::Throw(error)) => {
+                    this.over = true;
+                    return Poll::Ready(Some(Err(error)));
+                }
+                Some(Item::Wait(span)) => this.taken = this.taken.saturating_add(span),
+                Some(Item::Gate(_)) => this.taken = now,
+                // Without the panic hook's output: this panic is meant.
+                Some(Item::Panic(text)) => std::panic::resume_unwind(Box::new(text)),
+                Some(Item::Hang) => return Poll::Pending,
+                None => {
+                    this.over = true;
+                    return Poll::Ready(None);
+                }
+            }
+        }
+    }
+}
