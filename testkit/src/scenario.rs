@@ -31,7 +31,9 @@
 //! - A slow store waits before it appends; what it acknowledges at one moment precedes the tools' ends of that moment.
 //! - `nth` of a fault counts the events that have landed, from the beginning; `nth` of a trigger counts from where it is armed.
 //! - With `lose_hints`, input comes as if from another process: the runner has to find it by itself.
-//! - A step that was left open has no row in `steps`.
+//! - A step that waits for a person has a row in `steps` without a settlement and a terminal; one that was left open otherwise has none.
+//! - A prompt wakes the session only while something runs: a `run` takes in what comes before its end is seen.
+//! - A tool's first poll, which `running` waits for, includes whatever the tool does before it first waits.
 //! - The prompts and the notices that are pending are listed in `pending`, other input is not.
 //! - A crash during `advance` shortens nothing: the rest of the time passes after the store was opened again.
 //! - A run that goes on for more than a virtual day is a violation.
@@ -198,8 +200,8 @@ fn play(
         });
         world.conductor.die();
         world.live_in(None);
-        drop(world.tracked());
         drop(runtime);
+        world.stop();
         match ended {
             Some(Ok(ended)) => return ended,
             Some(Err(error)) => return Err(RunError(format!("the scenario's driver broke: {error}"))),
@@ -235,6 +237,7 @@ async fn live(world: Arc<World>, inner: Arc<dyn Store>) -> Result<Ended, RunErro
         let place = placed.place;
         match placed.item {
             Item::Run => {
+                world.begun();
                 let running = life.inside.run();
                 match patience(&world, DAY, running).await {
                     Some(ended) => world.ended(&place, ended),
@@ -242,6 +245,7 @@ async fn live(world: Arc<World>, inner: Arc<dyn Store>) -> Result<Ended, RunErro
                 }
             }
             Item::Start => {
+                world.begun();
                 let (started, session, place) = (Arc::clone(&world), life.inside.clone(), place.clone());
                 world.track(tokio::spawn(async move { started.ended(&place, session.run().await) }));
             }

@@ -313,18 +313,19 @@ impl ToolExecutor for ScriptedTools {
         *self.done().running.entry(key).or_default() += 1;
         let _running = Running(self.clone(), key);
         let (run, from) = self.begin(&tool, &call, &context);
-        if let Some(observer) = self.0.observer.get() {
-            observer(key);
-        }
-        let mut playing = Playing { tools: self, pace, key, cancel: Watch::new(&context), call: &call, context: &context };
+        let playing = Playing { tools: self, pace, key, cancel: Watch::new(&context), call: &call, context: &context };
         let actions = tool.runs.get(run).map(Vec::as_slice).unwrap_or_default();
-        for (at, action) in actions.iter().enumerate().skip(from) {
-            match playing.act(action, run, at).await {
-                Some(end) => return end,
-                None => {}
+        let mut playing = pin!(playing.play(actions, run, from));
+        let mut observer = self.0.observer.get();
+        poll_fn(|cx| {
+            let polled = playing.as_mut().poll(cx);
+            // After the first poll: what the tool did in it has happened.
+            if let Some(observer) = observer.take() {
+                observer(key);
             }
-        }
-        playing.end(Ok(ToolReturn::text("done"))).await
+            polled
+        })
+        .await
     }
 }
 
@@ -380,6 +381,15 @@ struct Playing<'a> {
 }
 
 impl Playing<'_> {
+    async fn play(mut self, actions: &[Action], run: usize, from: usize) -> End {
+        for (at, action) in actions.iter().enumerate().skip(from) {
+            if let Some(end) = self.act(action, run, at).await {
+                return end;
+            }
+        }
+        self.end(Ok(ToolReturn::text("done"))).await
+    }
+
     /// Does one thing; gives the run's end if it was that.
     async fn act(&mut self, action: &Action, run: usize, at: usize) -> Option<End> {
         let end = match action {

@@ -21,6 +21,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios")
 }
 
+/// Scenario files; a file that lies in no folder of a group is a table of another test.
 fn files(folder: &Path, into: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -49,6 +50,7 @@ fn the_catalogue_holds_on_the_memory_store() {
     let folder = folder();
     let mut paths = Vec::new();
     files(&folder, &mut paths);
+    paths.retain(|path| path.parent() != Some(folder.as_path()));
     paths.sort();
     let filter = std::env::var("SCENARIO").unwrap_or_default();
     paths.retain(|path| path.to_string_lossy().contains(&filter));

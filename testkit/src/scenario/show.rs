@@ -1,6 +1,6 @@
 //! Logs and requests as a scenario's result shows them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 use settled_ledger::Event;
@@ -110,7 +110,7 @@ fn media(content: &[Content]) -> Value {
     if types.is_empty() { Value::Null } else { json!(types) }
 }
 
-/// The steps of a log that have settled, in their order.
+/// The steps of a log that have settled or wait for a person, in their order.
 pub(super) fn steps(names: &Names, events: &[Event]) -> Vec<Value> {
     #[derive(Default)]
     struct Step {
@@ -118,7 +118,8 @@ pub(super) fn steps(names: &Names, events: &[Event]) -> Vec<Value> {
         continued_from: Option<u64>,
         last: bool,
         answered: bool,
-        hosted: std::collections::BTreeSet<CallKey>,
+        hosted: BTreeSet<CallKey>,
+        waiting: BTreeSet<CallKey>,
         end: Option<Value>,
     }
     let mut order: Vec<MessageId> = Vec::new();
@@ -140,7 +141,10 @@ pub(super) fn steps(names: &Names, events: &[Event]) -> Vec<Value> {
             }
             Event::ToolSuccess(_) | Event::ToolFailed(_) | Event::ToolUnknown(_) => {
                 step.answered |= event.call().is_some_and(|call| !step.hosted.contains(&call));
+                step.waiting.retain(|call| Some(*call) != event.call());
             }
+            Event::InteractionRequested(_) => step.waiting.extend(event.call()),
+            Event::InteractionAnswered(_) => step.waiting.retain(|call| Some(*call) != event.call()),
             Event::StepEnded(ended) => {
                 let continues = (step.answered && !step.last) || ended.finish == Some(FinishReason::Pause);
                 step.end = Some(json!({
@@ -158,7 +162,8 @@ pub(super) fn steps(names: &Names, events: &[Event]) -> Vec<Value> {
     }
     let row = |message: &MessageId| {
         let step = steps.get(message)?;
-        let mut row = step.end.clone()?;
+        let parked = json!({"settlement": null, "question_dismissed": false, "terminal": null, "continues": null});
+        let mut row = step.end.clone().or_else(|| (!step.waiting.is_empty()).then_some(parked))?;
         let fields = row.as_object_mut()?;
         fields.insert("message".to_owned(), json!(names.message(*message)));
         fields.insert("attempts".to_owned(), json!(step.attempts));

@@ -57,6 +57,8 @@ struct Book {
     last: Option<(Outcome, Option<StepError>)>,
     leaked: Vec<CallKey>,
     running: Vec<JoinHandle<()>>,
+    /// How many runs are waited for.
+    runs: u32,
     /// The next script item.
     next: usize,
     /// Until when the present `advance` lasts.
@@ -179,12 +181,25 @@ impl World {
         self.book().running.push(task);
     }
 
+    /// What was running is gone with its process.
+    pub(crate) fn stop(&self) {
+        let mut book = self.book();
+        book.runs = 0;
+        book.running.clear();
+    }
+
     pub(crate) fn tracked(&self) -> Vec<JoinHandle<()>> {
         std::mem::take(&mut self.book().running)
     }
 
+    /// A run begins.
+    pub(crate) fn begun(&self) {
+        self.book().runs += 1;
+    }
+
     /// How a run has ended.
     pub(crate) fn ended(&self, place: &str, ended: Result<settled_runner::Settled, Error>) {
+        self.book().runs -= 1;
         match ended {
             Ok(settled) => self.book().last = Some((settled.outcome, settled.error)),
             Err(error) => self.violation(format!("{place}: the run failed: {error}")),
@@ -327,7 +342,10 @@ impl World {
         let said = |error: Error| error.to_string();
         match item {
             Item::Prompt { text, delivery, key } => {
-                let mut input = outside.input(text).without_waking();
+                let mut input = outside.input(text);
+                if self.book().runs == 0 {
+                    input = input.without_waking();
+                }
                 if *delivery == Delivery::Queue {
                     input = input.queue();
                 }
@@ -342,6 +360,7 @@ impl World {
                 if outside.interrupt().await.map_err(said)? == Interrupted::Requested && parked {
                     // It settles the step at once.
                     let (world, place, session) = (Arc::clone(self), place.to_owned(), inside.clone());
+                    self.begun();
                     self.track(tokio::spawn(async move {
                         session.wake();
                         world.ended(&place, session.settled().await);
