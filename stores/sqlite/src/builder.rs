@@ -4,7 +4,6 @@ use std::any::Any;
 use std::fmt;
 use std::future::poll_fn;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::{Poll, Waker};
 use std::thread;
@@ -45,7 +44,7 @@ impl Builder {
             path: path.to_owned(),
             clock: Arc::new(WallClock),
             busy: Duration::from_secs(5),
-            grouping: Grouping { most: 1_024, gather: Duration::from_micros(200) },
+            grouping: Grouping { most: 1_024, gather: Duration::from_micros(50) },
             poll: Duration::from_millis(50),
             hold: None,
         }
@@ -76,9 +75,9 @@ impl Builder {
         self
     }
 
-    /// How long a call may wait for others to share its commit: at most 200 µs.
+    /// How long a transaction waits for one more call to share its commit: 50 µs.
     ///
-    /// It waits only where the last commit was shared, and only until as many calls have come as then.
+    /// It waits only until as many calls have come as shared the last commit: a session that is alone never waits.
     #[must_use]
     pub fn gather(mut self, gather: Duration) -> Self {
         self.grouping.gather = gather;
@@ -147,7 +146,7 @@ impl Builder {
 
         let threads = Arc::new(Threads::default());
         let (counts, watch) = (Arc::<Counts>::default(), Arc::<Watch>::default());
-        let (queued, gate) = (Arc::new(AtomicUsize::new(0)), Arc::<Gate>::default());
+        let gate = Arc::<Gate>::default();
         let (to_writer, calls) = mpsc::channel();
         let writer = Writer {
             db,
@@ -155,7 +154,6 @@ impl Builder {
             file: file.clone(),
             clock: self.clock.clone(),
             calls,
-            queued: queued.clone(),
             counts: counts.clone(),
             watch: watch.clone(),
             gate: gate.clone(),
@@ -181,7 +179,7 @@ impl Builder {
         }
         Ok(SqliteStore {
             shared: Arc::new(Shared {
-                writer: ToWriter::new(to_writer, queued, file.clone()),
+                writer: ToWriter::new(to_writer, file.clone()),
                 readers: ToReaders::new(to_readers, file.clone()),
                 file,
                 clock: self.clock,

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -65,7 +65,7 @@ impl Lost {
 pub(crate) struct Grouping {
     /// At most so many calls in a transaction.
     pub(crate) most: usize,
-    /// How long the first call may wait for those that are expected.
+    /// How long it is waited for one more call that is expected.
     pub(crate) gather: Duration,
 }
 
@@ -81,14 +81,12 @@ pub(crate) struct Counts {
 #[derive(Debug)]
 pub(crate) struct ToWriter {
     calls: Sender<Message>,
-    /// How many calls wait in the channel.
-    queued: Arc<AtomicUsize>,
     file: Arc<Path>,
 }
 
 impl ToWriter {
-    pub(crate) fn new(calls: Sender<Message>, queued: Arc<AtomicUsize>, file: Arc<Path>) -> Self {
-        Self { calls, queued, file }
+    pub(crate) fn new(calls: Sender<Message>, file: Arc<Path>) -> Self {
+        Self { calls, file }
     }
 
     /// Has something written; what is answered is durable.
@@ -99,9 +97,7 @@ impl ToWriter {
     {
         let (reply, answer) = oneshot::channel();
         let work = Work { work, done: None, reply, since: Instant::now(), flight: flight.clone() };
-        self.queued.fetch_add(1, Ordering::SeqCst);
         if self.calls.send(Message::Call(Box::new(work))).is_err() {
-            self.queued.fetch_sub(1, Ordering::SeqCst);
             return Err(Lost::Refused(closed(&self.file)));
         }
         // The writer answers everything that it takes; if it is gone, what it had in hand may have been committed.
@@ -160,7 +156,6 @@ pub(crate) struct Writer {
     pub(crate) identity: Option<(u64, u64)>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) calls: Receiver<Message>,
-    pub(crate) queued: Arc<AtomicUsize>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) watch: Arc<Watch>,
     pub(crate) gate: Arc<Gate>,
@@ -197,33 +192,8 @@ impl Writer {
                 }
             };
             if let Message::Call(call) = message {
-                self.queued.fetch_sub(1, Ordering::SeqCst);
-                self.gather();
                 self.group(call);
             }
-        }
-    }
-
-    /// Waits a moment for calls that are expected.
-    ///
-    /// Sessions that append one batch after another come back right after they were answered: without this wait the first of them would be committed alone.
-    fn gather(&self) {
-        if self.last < 2 {
-            return;
-        }
-        let start = Instant::now();
-        let (mut before, mut quiet) = (0, start);
-        loop {
-            let queued = self.queued.load(Ordering::SeqCst);
-            let now = Instant::now();
-            if queued != before {
-                (before, quiet) = (queued, now);
-            }
-            if queued + 1 >= self.last || now - start >= self.grouping.gather || now - quiet >= self.grouping.gather / 4
-            {
-                return;
-            }
-            thread::yield_now();
         }
     }
 
@@ -303,24 +273,31 @@ impl Writer {
     }
 
     /// Runs calls, and those that come meanwhile.
+    ///
+    /// Sessions that append one batch after another come back right after they were answered.
+    /// So as many calls as the last time are expected, and those that are late are waited for for a moment: without it the first to come back would be committed alone.
     fn run_all(&mut self, calls: &mut Vec<Box<dyn Call>>, company: Company) -> Result<Done, Fault> {
         let mut tx = Tx::new(&self.db, &*self.clock, &mut self.memory)?;
-        let mut next = 0;
+        let (mut next, mut idle) = (0, None);
         loop {
             while let Some(call) = calls.get_mut(next) {
                 call.run(&mut tx)?;
-                next += 1;
+                (next, idle) = (next + 1, None);
             }
-            if company == Company::None || calls.len() >= self.grouping.most {
+            if company == Company::None || next >= self.grouping.most {
                 break;
             }
             match self.calls.try_recv() {
-                Ok(Message::Call(call)) => {
-                    self.queued.fetch_sub(1, Ordering::SeqCst);
-                    calls.push(call);
-                }
+                Ok(Message::Call(call)) => calls.push(call),
                 Ok(Message::Watched) => {}
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+                Err(TryRecvError::Disconnected) => break,
+                Err(TryRecvError::Empty) if next >= self.last => break,
+                Err(TryRecvError::Empty) => {
+                    if idle.get_or_insert_with(Instant::now).elapsed() >= self.grouping.gather {
+                        break;
+                    }
+                    thread::yield_now();
+                }
             }
         }
         Ok(tx.done())
