@@ -10,14 +10,14 @@ use serde_json::value::RawValue;
 
 /// A chunk of a stream, or a whole answer.
 ///
-/// What is rare and large is boxed: parsing moves the whole struct several times.
+/// What is rare and large is boxed, and what comes with each chunk is not: parsing one that has text allocates nothing.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Chunk<'a> {
     #[serde(borrow, default)]
     pub(crate) candidates: Candidates<'a>,
     #[serde(default)]
-    pub(crate) usage_metadata: Option<Box<Counts>>,
+    pub(crate) usage_metadata: Option<Counts>,
     #[serde(borrow, default)]
     pub(crate) prompt_feedback: Option<Box<PromptFeedback<'a>>>,
     #[serde(borrow, default)]
@@ -82,7 +82,20 @@ pub(crate) struct Candidate<'a> {
 #[derive(Deserialize)]
 pub(crate) struct Content<'a> {
     #[serde(borrow, default)]
-    pub(crate) parts: Option<Vec<Part<'a>>>,
+    pub(crate) parts: Parts<'a>,
+}
+
+/// The parts of a content: nearly always one.
+#[derive(Default)]
+pub(crate) struct Parts<'a> {
+    first: Option<Part<'a>>,
+    others: Vec<Part<'a>>,
+}
+
+impl<'a> Parts<'a> {
+    pub(crate) fn into_iter(self) -> impl Iterator<Item = Part<'a>> {
+        self.first.into_iter().chain(self.others)
+    }
 }
 
 /// A part: one kind of data, and what is said about it.
@@ -165,11 +178,39 @@ pub(crate) struct Count(pub(crate) Option<u64>);
 #[derive(Default)]
 pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
 
+impl<'de: 'a, 'a> Deserialize<'de> for Parts<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct List<'a>(PhantomData<&'a str>);
+
+        impl<'de: 'a, 'a> Visitor<'de> for List<'a> {
+            type Value = Parts<'a>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of parts or null")
+            }
+
+            fn visit_unit<E: Error>(self) -> Result<Parts<'a>, E> {
+                Ok(Parts::default())
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Parts<'a>, A::Error> {
+                let mut parts = Parts { first: list.next_element()?, others: Vec::new() };
+                while let Some(part) = list.next_element()? {
+                    parts.others.push(part);
+                }
+                Ok(parts)
+            }
+        }
+
+        deserializer.deserialize_any(List(PhantomData))
+    }
+}
+
 impl<'de: 'a, 'a> Deserialize<'de> for Part<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Parts<'a>(PhantomData<&'a str>);
+        struct Fields<'a>(PhantomData<&'a str>);
 
-        impl<'de: 'a, 'a> Visitor<'de> for Parts<'a> {
+        impl<'de: 'a, 'a> Visitor<'de> for Fields<'a> {
             type Value = Part<'a>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -227,7 +268,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Part<'a> {
             }
         }
 
-        deserializer.deserialize_map(Parts(PhantomData))
+        deserializer.deserialize_map(Fields(PhantomData))
     }
 }
 

@@ -319,8 +319,8 @@ impl State {
             events.push_back(ProviderEvent::ResponseInfo(info));
         }
         // Usage without a count says of which kind the traffic is, and nothing of the answer.
-        if let Some(counts) = chunk.usage_metadata.filter(|counts| **counts != Counts::default()) {
-            self.counts = Some(*counts);
+        if let Some(counts) = chunk.usage_metadata.filter(|counts| *counts != Counts::default()) {
+            self.counts = Some(counts);
             self.held = true;
         }
         if let Some(feedback) = chunk.prompt_feedback.filter(|feedback| !feedback.block_reason.0.is_empty()) {
@@ -346,7 +346,7 @@ impl State {
         let finish = &*candidate.finish_reason.0;
         // What is cut is not called, though it looks whole.
         let closes = matches!(finish, "" | "STOP");
-        for part in candidate.content.and_then(|content| content.parts).into_iter().flatten() {
+        for part in candidate.content.into_iter().flat_map(|content| content.parts.into_iter()) {
             self.part(part, closes, offset, events)?;
         }
         if !finish.is_empty() {
@@ -493,29 +493,31 @@ impl State {
         }
         let Some(partial) = &mut self.partial else { return Err("a call has no name".to_owned()) };
         let args = call.args.map(RawValue::get).filter(|args| *args != "null");
-        if let Some(args) = args {
-            match serde_json::from_str::<Value>(args) {
-                Ok(Value::Object(object)) => partial.arguments.extend(object),
-                Ok(_) => return Err(format!("the arguments of the call {:?} are no object", partial.name)),
-                Err(error) => return Err(format!("the arguments of a call do not decode ({error})")),
-            }
+        let mut malformed = None;
+        match args.map(serde_json::from_str::<Value>) {
+            Some(Ok(Value::Object(object))) => partial.arguments.extend(object),
+            Some(_) => malformed = args,
+            None => {}
         }
         let pieces = call.partial_args.unwrap_or_default();
         let whole = begins && pieces.is_empty();
         pieces.into_iter().try_for_each(|piece| partial.arguments.take(piece))?;
-        if goes_on {
+        if goes_on && malformed.is_none() {
             // Pieces by place have no text of their own: the arguments are given as one when they are whole.
             events.push_back(ProviderEvent::Alive);
             return Ok(());
         }
-        let Some(partial) = self.partial.take() else { return Ok(()) };
-        let input = Value::Object(partial.arguments.into_object());
-        let raw = args.filter(|_| whole).map_or_else(|| input.to_string(), str::to_owned);
-        events.push_back(ProviderEvent::tool_input_delta(partial.block, raw));
-        if closes {
-            events.push_back(ProviderEvent::tool_input_end(partial.block));
-            let called = ToolCallEvent::new(partial.block, partial.id, partial.name, input).state(partial.state);
-            events.push_back(ProviderEvent::ToolCall(called));
+        let Some(Partial { block, id, name, state, arguments }) = self.partial.take() else { return Ok(()) };
+        let input = Value::Object(arguments.into_object());
+        let raw = malformed.or(args.filter(|_| whole)).map_or_else(|| input.to_string(), str::to_owned);
+        events.push_back(ProviderEvent::tool_input_delta(block, &*raw));
+        match (closes, malformed) {
+            (false, _) => {}
+            (true, Some(_)) => events.push_back(ProviderEvent::tool_input_malformed(block, id, name, raw)),
+            (true, None) => {
+                events.push_back(ProviderEvent::tool_input_end(block));
+                events.push_back(ProviderEvent::ToolCall(ToolCallEvent::new(block, id, name, input).state(state)));
+            }
         }
         Ok(())
     }

@@ -149,24 +149,24 @@ enum Speaker {
 }
 
 impl Contents {
+    /// Adds parts to the open content of a speaker, or to a new one; no parts change nothing.
     fn say(&mut self, speaker: Speaker, parts: impl IntoIterator<Item = Value>) {
-        if self.speaker != Some(speaker) {
-            self.close();
-            self.speaker = Some(speaker);
+        for part in parts {
+            if self.speaker != Some(speaker) {
+                self.close();
+                self.speaker = Some(speaker);
+            }
+            self.parts.push(part);
         }
-        self.parts.extend(parts);
     }
 
     fn close(&mut self) {
         let role = match self.speaker.take() {
             Some(Speaker::Model) => "model",
-            _ => "user",
+            Some(Speaker::User | Speaker::Tools) => "user",
+            None => return,
         };
-        let parts = std::mem::take(&mut self.parts);
-        // A content without parts is refused.
-        if !parts.is_empty() {
-            self.out.push(json!({"role": role, "parts": parts}));
-        }
+        self.out.push(json!({"role": role, "parts": std::mem::take(&mut self.parts)}));
     }
 }
 
