@@ -143,19 +143,18 @@ impl Plan {
             }
             from -= 1;
         }
-        if from == 0 {
-            // Everything would be kept: then only what nobody has answered yet is.
-            let unanswered =
-                entries.iter().rev().take_while(|entry| matches!(entry.as_ref(), Entry::User(_) | Entry::Synthetic(_)));
-            from = entries.len() - unanswered.count();
-        } else if from == entries.len() && matches!(reason, CompactionReason::Auto | CompactionReason::Overflow) {
-            // A last prompt that is itself long is still kept: it is what the model is to answer.
-            let unanswered =
-                entries.iter().rev().take_while(|entry| matches!(entry.as_ref(), Entry::User(_) | Entry::Synthetic(_)));
-            from -= unanswered.count();
+        // What nobody has answered yet is kept, however long it is: it is what the model is to answer.
+        let is_unanswered = |entry: &&Arc<Entry>| matches!(entry.as_ref(), Entry::User(_) | Entry::Synthetic(_));
+        let answered = entries.len() - entries.iter().rev().take_while(is_unanswered).count();
+        let is_new = |entry: &Arc<Entry>| !matches!(entry.as_ref(), Entry::Summary(_));
+        if reason != CompactionReason::Manual || from == 0 {
+            from = from.min(answered);
         }
-        let something = entries.iter().take(from).any(|entry| !matches!(entry.as_ref(), Entry::Summary(_)));
-        if !something {
+        if !entries.iter().take(from).any(is_new) {
+            // Everything else would be kept: then nothing else is.
+            from = answered;
+        }
+        if !entries.iter().take(from).any(is_new) {
             return None;
         }
         let recent: Vec<String> = entries.iter().skip(from).map(|entry| render(entry)).collect();

@@ -88,6 +88,14 @@ enum StepRun {
     Left,
 }
 
+/// What became of the control items at a border.
+enum Controlled {
+    /// There were none that needed a run.
+    Nothing,
+    Served,
+    Ended(DrainEnd),
+}
+
 /// How a wait ended.
 pub(crate) enum Waited {
     Over,
@@ -193,8 +201,11 @@ impl Drain {
                 return self.settle(Outcome::Interrupted, None).await;
             }
             self.drop_stale();
-            if let Some(end) = self.control().await? {
-                return Ok(end);
+            match self.control().await? {
+                Controlled::Nothing => {}
+                // A forced run that served something is content with it.
+                Controlled::Served => forced = false,
+                Controlled::Ended(end) => return Ok(end),
             }
             let continues = self.fold.execution.as_ref().is_some_and(|execution| execution.continues);
             let allowed = self.fold.steps < self.max_steps()? && self.may_pause();
@@ -204,9 +215,13 @@ impl Drain {
                 if self.fold.execution.is_none() && force == Force::No {
                     return Ok(DrainEnd::Nothing);
                 }
-                match self.settle(Outcome::Completed, None).await? {
-                    DrainEnd::Nothing => continue,
-                    end => return Ok(end),
+                let end = self.settle(Outcome::Completed, None).await?;
+                // Input that came with the settlement's acknowledgement is not left to the next wake.
+                self.inbox.refresh().await.map_err(Lost::Store)?;
+                let more = self.inbox.items().iter().any(|item| item.input.asks_for_a_run());
+                match end {
+                    DrainEnd::Ended(..) if !more => return Ok(end),
+                    _ => continue,
                 }
             }
             // Looked up before input is promoted: input stays pending where it cannot be answered.
@@ -247,9 +262,9 @@ impl Drain {
     }
 
     /// Serves what is neither a message nor about a running step: compactions, switches.
-    async fn control(&mut self) -> Result<Option<DrainEnd>, Lost> {
-        let switches: Vec<_> =
-            self.inbox.items().iter().filter(|item| matches!(item.input, NewInputKind::Switch(_))).cloned().collect();
+    async fn control(&mut self) -> Result<Controlled, Lost> {
+        let switches = self.inbox.items_that(|input| matches!(input, NewInputKind::Switch(_)));
+        let compactions = self.inbox.items_that(|input| matches!(input, NewInputKind::Compact));
         for item in switches {
             let NewInputKind::Switch(switch) = item.input else { continue };
             self.begin();
@@ -257,22 +272,15 @@ impl Drain {
             let model = switch.model.map(|model| ModelSelected { model }.into());
             self.owe_taking(agent.into_iter().chain(model).collect(), vec![item.id]);
         }
-        let compactions: Vec<_> = self
-            .inbox
-            .items()
-            .iter()
-            .filter(|item| matches!(item.input, NewInputKind::Compact))
-            .map(|item| item.id)
-            .collect();
         // A call that a pause left open must not be summarised away: the compaction waits for the next border.
         if compactions.is_empty() || !self.fold.left_open.is_empty() {
-            return Ok(None);
+            return Ok(Controlled::Nothing);
         }
         self.begin();
-        self.owe_taking(Events::new(), compactions);
+        self.owe_taking(Events::new(), compactions.iter().map(|item| item.id).collect());
         Ok(match compact(self, CompactionReason::Manual).await? {
-            Compacted::Done | Compacted::Failed(_) | Compacted::NothingToSummarise => None,
-            Compacted::Interrupted(_) => Some(self.settle(Outcome::Interrupted, None).await?),
+            Compacted::Done | Compacted::Failed(_) | Compacted::NothingToSummarise => Controlled::Served,
+            Compacted::Interrupted(_) => Controlled::Ended(self.settle(Outcome::Interrupted, None).await?),
         })
     }
 
@@ -682,6 +690,7 @@ impl Drain {
         if events.is_empty() && taken.is_empty() && state.is_none() {
             return self.writer.mark();
         }
+        self.urgent |= events.iter().any(is_urgent);
         self.follow(&events);
         self.writer.push(&events, taken, state)
     }
@@ -817,6 +826,13 @@ impl Drain {
     pub(crate) fn into_kept(self) -> (SessionFold, Lowering) {
         (self.fold, self.lowering)
     }
+}
+
+/// Whether an event should be durable before the drain waits for anything else.
+///
+/// The start of a block says little without its end, and a terminal shares a batch with what comes next.
+fn is_urgent(event: &Event) -> bool {
+    !matches!(event, Event::TextStarted(_) | Event::ReasoningStarted(_) | Event::StepEnded(_) | Event::StepFailed(_))
 }
 
 fn corrupt(error: settled_ledger::DecodeError) -> Lost {

@@ -98,6 +98,11 @@ impl InboxWatch {
         }
     }
 
+    /// Whether everything is taken in that came before now.
+    pub(crate) fn is_current(&self) -> bool {
+        self.reading.is_none() && self.heard == Some(self.doorbell.times())
+    }
+
     /// Has the task woken when something comes; ready if something has come just now.
     pub(crate) fn poll_idle(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.doorbell.listen(context);
@@ -135,6 +140,11 @@ impl InboxWatch {
     /// What was pending when the inbox was last read, without what was taken since.
     pub(crate) fn items(&self) -> &[InboxItem] {
         &self.items
+    }
+
+    /// Those of them that say a certain kind of thing.
+    pub(crate) fn items_that(&self, wanted: impl Fn(&NewInputKind) -> bool) -> Vec<InboxItem> {
+        self.items.iter().filter(|item| wanted(&item.input)).cloned().collect()
     }
 
     /// Says that an input is on its way out of the inbox.

@@ -379,6 +379,14 @@ fn poll_written(drain: &mut Drain, step: &mut Attempt, context: &mut Context<'_>
         drain.writer.poll_sent(context).is_ready()
     };
     let mut tended = moved;
+    if !step.starting.is_empty() {
+        // On the acknowledgement it is looked again at what has come in the meantime: an interrupt forbids the start.
+        drain.inbox.poll_news(context);
+        let interrupted = step.ledger.interrupted_by().is_none() && drain.interrupt().is_some();
+        if interrupted || !drain.inbox.is_current() {
+            return if tended { Poll::Ready(()) } else { Poll::Pending };
+        }
+    }
     while let Some((mark, call)) = step.starting.front().copied() {
         if !drain.writer.is_durable(mark) {
             break;

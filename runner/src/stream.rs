@@ -113,7 +113,10 @@ impl Reading {
         let heard = match polled {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(Some(Ok(event)))) => {
-                self.heard = true;
+                if !self.heard {
+                    self.heard = true;
+                    self.timer.as_mut().reset(Instant::now() + self.idle);
+                }
                 self.alive = if event == ProviderEvent::Alive { self.alive + 1 } else { 0 };
                 if self.alive <= self.max_alive {
                     self.last = Instant::now();

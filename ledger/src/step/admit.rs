@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use settled_provider_api::{BlockDelta, Finish, ProviderEvent, ToolCallEvent, ToolInputMalformed};
-use settled_tools_api::{CallKey, ReplayClass, ToolOutput, never_empty};
+use settled_tools_api::{CallKey, Content, ReplayClass, ToolOutput, never_empty};
 
 use super::evidence::{Block, Call, CallEnd, Fragment, OpenFragment};
 use super::failed::{bad_arguments, failed, failed_with, infra_failure, unanswered};
@@ -152,7 +152,7 @@ impl StepLedger {
             ProviderEvent::HostedError(error) => {
                 let key = self.hosted_awaiting(&error.id, Rule::ErrorAfterResult)?;
                 self.settle_hosted(key);
-                let content = words::failure(FailureCause::Execution, &error.message, false);
+                let content = never_empty(vec![Content::text(error.message.as_str())]);
                 vec![ToolFailed { state: error.state.clone(), ..failed(key, FailureCause::Execution, content) }.into()]
             }
             ProviderEvent::Media(block) => {
