@@ -40,7 +40,7 @@ pub trait Decoder: Send {
 pub struct Tally {
     /// Lines that carry nothing for us, by the name of the reason.
     pub ignored: BTreeMap<&'static str, u64>,
-    /// Lines that the decoder does not know: it fails at the first.
+    /// Lines that the decoder does not know: it fails at the first, but for those that a wire promises to add and asks to live with.
     pub unknown: u64,
 }
 
