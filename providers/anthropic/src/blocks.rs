@@ -1,5 +1,6 @@
 //! The blocks of one answer while they are open.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use serde_json::{Map, Value, json};
@@ -49,7 +50,7 @@ pub(crate) struct Call {
 
 impl Kind {
     /// Adds text to a block of text or reasoning; nothing opens no block.
-    pub(crate) fn say(&mut self, text: &str, next_block: &mut u32, events: &mut VecDeque<ProviderEvent>) {
+    pub(crate) fn say(&mut self, text: Cow<'_, str>, next_block: &mut u32, events: &mut VecDeque<ProviderEvent>) {
         if !text.is_empty()
             && let Some(block) = self.open(next_block, events)
         {

@@ -59,7 +59,7 @@ pub(crate) struct Delta<'a> {
 /// A text that is borrowed where it has no escapes.
 ///
 /// (Inside an `Option`, serde would not borrow a plain `Cow`.)
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 

@@ -19,7 +19,20 @@ use crate::usage::Counts;
 /// Fields of lines that are read by nobody: they carry nothing of the answer.
 ///
 /// A test walks through recorded traffic and fails at a field that is neither here nor decoded.
-pub const IGNORED_FIELDS: [&str; 4] = ["message.provider", "message.role", "message.type", "cost"];
+pub const IGNORED_FIELDS: [&str; 12] = [
+    "message.provider",
+    "message.role",
+    "message.type",
+    "usage.cache_creation",
+    "usage.cost",
+    "usage.cost_details",
+    "usage.inference_geo",
+    "usage.is_byok",
+    "usage.iterations",
+    "usage.server_tool_use",
+    "usage.service_tier",
+    "usage.speed",
+];
 
 /// How much of a body is looked at to see what it is.
 const LONGEST_LEAD: usize = 4_096;
@@ -381,7 +394,7 @@ impl State {
         let kind = match kind.as_str() {
             "text" => {
                 let mut text = Kind::Text { block: None, citations: Vec::new() };
-                text.say(&take(&mut block, "text"), next_block, events);
+                text.say(take(&mut block, "text").into(), next_block, events);
                 if let Some(Value::Array(citations)) = block.remove("citations") {
                     citations.into_iter().for_each(|citation| text.cite(citation, next_block, events));
                 }
@@ -389,7 +402,7 @@ impl State {
             }
             "thinking" => {
                 let mut thinking = Kind::Thinking { block: None, signature: take(&mut block, "signature") };
-                thinking.say(&take(&mut block, "thinking"), next_block, events);
+                thinking.say(take(&mut block, "thinking").into(), next_block, events);
                 thinking
             }
             "" => return Err("a block has no type".to_owned()),
@@ -412,13 +425,13 @@ impl State {
         let next_block = &mut self.next_block;
         match (delta.kind.as_ref().map_or("", |kind| &*kind.0), &mut open.kind) {
             ("text_delta", text @ Kind::Text { .. }) => {
-                text.say(delta.text.as_ref().map_or("", |text| &*text.0), next_block, events);
+                text.say(delta.text.unwrap_or_default().0, next_block, events);
             }
             ("thinking_delta", thinking @ Kind::Thinking { .. }) => {
-                thinking.say(delta.thinking.as_ref().map_or("", |text| &*text.0), next_block, events);
+                thinking.say(delta.thinking.unwrap_or_default().0, next_block, events);
             }
             ("signature_delta", Kind::Thinking { signature, .. }) => {
-                signature.push_str(delta.signature.as_ref().map_or("", |text| &*text.0));
+                signature.push_str(&delta.signature.unwrap_or_default().0);
             }
             ("input_json_delta", Kind::Call(call)) => {
                 if let Some(raw) = delta.partial_json {
