@@ -509,7 +509,7 @@ impl State {
         }
         let Some(Partial { block, id, name, state, arguments }) = self.partial.take() else { return Ok(()) };
         let input = Value::Object(arguments.into_object());
-        let raw = malformed.or(args.filter(|_| whole)).map_or_else(|| input.to_string(), str::to_owned);
+        let raw = malformed.or_else(|| args.filter(|_| whole)).map_or_else(|| input.to_string(), str::to_owned);
         events.push_back(ProviderEvent::tool_input_delta(block, &*raw));
         match (closes, malformed) {
             (false, _) => {}

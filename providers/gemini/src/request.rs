@@ -1,4 +1,18 @@
 //! Lowering: a request as the body of `streamGenerateContent`.
+//!
+//! Beside what other clients sent in recorded sessions with tools and thoughts, what we send in the same situation differs in this, and in nothing else (a test compares them field by field):
+//!
+//! | field | theirs | ours | why |
+//! |---|---|---|---|
+//! | `systemInstruction.role` | `user`, `model` | - | the field has no role |
+//! | `functionCall.id`, `functionResponse.id` | ids of their own making | only the server's | pairs without ids are by order |
+//! | `functionResponse.response` | `{"result": 5}`, the tool's own keys | `{"output": "5"}` or `{"error": …}` | Google's own words |
+//! | a signature on an empty text | moved to the text before | on its own part | it must go back on the part it came on |
+//! | text in pieces | a part for each piece | one part | the pieces are one text |
+//! | `toolCall`, `toolResponse` | with arguments and a response put in | as they came | they are the server's |
+//! | `parameters` without properties | an empty object | - | some models refuse it |
+//! | `description` | left out | an empty text | the same thing |
+//! | empty `generationConfig`, fields that are null | sent | - | they say nothing |
 
 use serde_json::{Map, Value, json};
 use settled_provider_api::{

@@ -1,5 +1,4 @@
 //! A text delta costs at most three allocations, from the bytes to the event.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::VecDeque;
 

@@ -288,7 +288,7 @@ fn media() {
     );
     let made = || vec![Message::Assistant(vec![AssistantPart::Media(Media::base64("image/png", "AAAA"))])];
     check_for(OLD, made(), json!([{"role": "model", "parts": [inline]}]));
-    let mut signed = inline.clone();
+    let mut signed = inline;
     signed["thoughtSignature"] = json!("skip_thought_signature_validator");
     check_for(NEW, made(), json!([{"role": "model", "parts": [signed]}]));
 }
