@@ -21,6 +21,9 @@ const EPOCH: i64 = 1_767_225_600_000;
 
 const NANOS: u128 = 1_000_000;
 
+/// The virtual time that comes next where nothing is scripted: further than any timer of a runner.
+const FAR: u64 = 1 << 32;
+
 /// What a wait is of: at one moment, the first class goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Class {
@@ -84,8 +87,11 @@ impl Conductor {
     /// A runtime whose time this conductor moves; virtual time goes on from where it was.
     pub(crate) fn runtime(self: &Arc<Self>) -> std::io::Result<Runtime> {
         let conductor = Arc::clone(self);
-        let runtime =
-            Builder::new_current_thread().enable_time().start_paused(true).on_thread_park(move || conductor.on_park()).build()?;
+        let runtime = Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .on_thread_park(move || conductor.on_park())
+            .build()?;
         let now = self.now.load(Ordering::SeqCst);
         let numbers = self.state().numbers;
         let began = {
@@ -232,7 +238,7 @@ impl Conductor {
             waker.wake();
             return Decision::Granted;
         }
-        let due = first.map_or(u64::from(u32::MAX), |place| place.due);
+        let due = first.map_or(FAR, |place| place.due);
         if due == now + 1 {
             return Decision::Advance(Duration::from_nanos(999_999));
         }

@@ -1,4 +1,86 @@
 //! Scripted providers and tools, faults, crash points, scenarios and conformance suites for agents.
+//!
+//! A test of an agent is a script for its model, its tools, a store, and what a person does:
+//!
+//! ```
+//! # use serde_json::json;
+//! use settled_store_memory::MemoryStore;
+//! use settled_testkit::{agent, script, tools};
+//!
+//! let tools = tools().tool("charge", |run| run.effect().ok("charged"));
+//! let script = script()
+//!     .step(|s| s.call("charge", json!({"cents": 500})).finish())
+//!     .step(|s| s.text("Done.").finish());
+//! let run = agent(MemoryStore::new, script).tools(tools.clone()).run("Charge me.");
+//! assert_eq!((run.outcome(), run.answer()), ("completed", Some("Done.")));
+//! assert_eq!(tools.effects("charge"), 1);
+//! ```
+//!
+//! It runs on the real runner, in virtual time, and is strict: a script that is not used up or is overrun, a request that is not well-formed, or a log that breaks an invariant fail the test and say where.
+//!
+//! # Write one from scratch
+//!
+//! What a person does, what goes wrong and when, and all that must come of it:
+//!
+//! ```
+//! # use serde_json::json;
+//! use settled_provider_api::{ErrorClass, ModelInfo, Price, ProviderError, Rates, Usage};
+//! use settled_store_memory::MemoryStore;
+//! use settled_testkit::{agent, script, tools};
+//!
+//! // The tool acts, then waits; the model's second answer comes after one refusal.
+//! let tools = tools().tool("ship", |run| run.effect().sleep(3_000).ok("shipped"));
+//! let script = script()
+//!     .step(|s| s.text("I ship it.").call("ship", json!({"to": "Ann"})).usage(Usage::new(100, 10)).finish())
+//!     .fail(ProviderError::new(ErrorClass::Overloaded, ""))
+//!     .step(|s| s.text("It is on its way.").usage(Usage::new(150, 20)).finish());
+//!
+//! let run = agent(MemoryStore::new, script)
+//!     .tools(tools.clone())
+//!     .system("You ship parcels.")
+//!     .model(ModelInfo::new().price(Price::new(Rates::new(3, 15))))
+//!     .prompt("Ship the parcel.")
+//!     .when_running("ship")
+//!     .prompt("To Ann, please.") // a steer while the tool runs
+//!     .runs()
+//!     .play();
+//!
+//! assert_eq!(
+//!     run.transcript(),
+//!     "\
+//! session: agent scenario, model script/model
+//! user: Ship the parcel.
+//! step 1
+//!   text: I ship it.
+//!   ship: call of ship {\"to\":\"Ann\"}
+//!   ship: started
+//!   streamed: completed, tool_calls
+//!   ship: shipped
+//! step 1 ended
+//! user: To Ann, please.
+//! step 2
+//! attempt 2 in 2000 ms: overloaded
+//! step 2, attempt 2
+//!   text: It is on its way.
+//!   streamed: completed, stop
+//! step 2 ended
+//! completed
+//! "
+//! );
+//! assert_eq!(run.elapsed(), 5_000);
+//! assert_eq!(run.cost_nanos(), Some(250 * 3 + 30 * 15));
+//! assert_eq!(run.requests()[1].messages.len(), 4);
+//! assert_eq!(tools.effects("ship"), 1);
+//! ```
+//!
+//! # What is here
+//!
+//! - [`script`], [`tools`]: a provider and tools that follow a script; they can be used with any runner.
+//! - [`agent`]: a whole agent in virtual time (feature `runner`, on by default).
+//! - [`scenario`]: the same as files, for every language (feature `runner`).
+//! - [`Transcript`]: a log as plain text.
+//! - [`conformance`]: what every store has to keep to.
+//! - `mocks`: `mockall` mocks of every public trait (feature `mocks`).
 
 mod conductor;
 
@@ -11,10 +93,18 @@ mod names;
 mod transcript;
 
 #[cfg(feature = "runner")]
+mod agent;
+
+#[cfg(feature = "runner")]
 pub mod scenario;
 
 pub mod conformance;
 
+#[cfg(feature = "mocks")]
+pub mod mocks;
+
+#[cfg(feature = "runner")]
+pub use agent::{AgentRun, AgentTest, agent};
 pub use names::Names;
 pub use script::{Script, ScriptedProvider, Stream, script};
 pub use tools::{CallCounts, Permission, ScriptedTools, ToolRun, reconciled, tools};

@@ -41,9 +41,9 @@
 
 mod expect;
 
-mod parse;
+pub(crate) mod parse;
 
-mod plan;
+pub(crate) mod plan;
 
 mod show;
 
@@ -69,9 +69,9 @@ use settled_tools_api::SessionId;
 
 pub use self::expect::Mismatch;
 pub use self::parse::ParseError;
-use self::plan::{Item, Plan};
+use self::plan::{Cast, Item, Plan, Roles};
 use self::store::Staged;
-use self::world::{Closed, Life, World};
+use self::world::{Closed, Life, SharedPolicy, World};
 use crate::conductor::{Class, Conductor, VirtualClock};
 use crate::transcript::Transcript;
 
@@ -85,6 +85,7 @@ const HOUR: u64 = 60 * 60 * 1_000;
 #[derive(Clone, Debug)]
 pub struct Scenario {
     plan: Plan,
+    roles: Roles,
 }
 
 impl Scenario {
@@ -92,7 +93,7 @@ impl Scenario {
     ///
     /// *Fails* where the text is no JSON, where a key is not known, is missing or has a wrong value; the error says which and where.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
-        parse::plan(text).map(|plan| Self { plan })
+        parse::plan(text).map(|(plan, roles)| Self { plan, roles })
     }
 
     /// Its name.
@@ -114,11 +115,19 @@ impl Scenario {
         &self,
         mut open: impl FnMut(&Opening) -> Result<Arc<dyn Store>, StoreError>,
     ) -> Result<ScenarioResult, RunError> {
-        let session = SessionId::new("scenario").map_err(|error| RunError(error.to_string()))?;
-        let world = World::new(self.plan.clone(), session);
-        let ended = play(&world, &mut open)?;
-        Ok(ScenarioResult::new(&world, ended))
+        run(self.plan.clone(), self.roles.cast(), &mut open)
     }
+}
+
+/// Opens the store, and opens it again.
+type Open<'a> = dyn FnMut(&Opening) -> Result<Arc<dyn Store>, StoreError> + 'a;
+
+/// Runs a plan with its cast.
+pub(crate) fn run(plan: Plan, cast: Cast, open: &mut Open<'_>) -> Result<ScenarioResult, RunError> {
+    let session = SessionId::new("scenario").map_err(|error| RunError(error.to_string()))?;
+    let world = World::new(plan, cast, session);
+    let ended = play(&world, open)?;
+    Ok(ScenarioResult::new(&world, ended))
 }
 
 /// What whoever opens a store for a scenario is given.
@@ -174,10 +183,7 @@ struct Ended {
 }
 
 /// Plays a scenario, from crash to crash, to its end.
-fn play(
-    world: &Arc<World>,
-    open: &mut dyn FnMut(&Opening) -> Result<Arc<dyn Store>, StoreError>,
-) -> Result<Ended, RunError> {
+fn play(world: &Arc<World>, open: &mut Open<'_>) -> Result<Ended, RunError> {
     let mut opening = Opening { conductor: Arc::clone(&world.conductor), crashes: 0 };
     loop {
         let runtime = world.conductor.runtime().map_err(|error| RunError(format!("no runtime: {error}")))?;
@@ -283,14 +289,14 @@ async fn live(world: Arc<World>, inner: Arc<dyn Store>) -> Result<Ended, RunErro
 }
 
 fn runner(world: &Arc<World>, store: &Arc<dyn Store>, worker: u128) -> Result<Runner, settled_runner::Error> {
-    let mut agent = Agent::new("scenario");
+    let mut agent = world.plan.system.iter().fold(Agent::new("scenario"), |agent, part| agent.system(part));
     if let Some(steps) = world.plan.max_steps {
         agent = agent.max_steps(steps);
     }
     let mut builder = Runner::builder()
         .shared_store(Arc::clone(store))
-        .tools(world.tools.clone())
-        .policy(world.tools.clone())
+        .tools(world.toolbox.clone())
+        .policy(SharedPolicy(Arc::clone(&world.policy)))
         .agent(agent)
         .clock(VirtualClock(Arc::clone(&world.conductor)))
         .ids(world.ids.clone())

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use async_trait::async_trait;
@@ -30,8 +30,8 @@ pub struct ScriptedTools(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     tools: Mutex<BTreeMap<String, Tool>>,
-    pace: OnceLock<Pace>,
-    observer: OnceLock<Observer>,
+    pace: Mutex<Pace>,
+    observer: Mutex<Option<Observer>>,
     done: Mutex<Done>,
 }
 
@@ -217,13 +217,12 @@ impl ScriptedTools {
     }
 
     pub(crate) fn paced(self, pace: Pace) -> Self {
-        // Only ever called right after construction, so it is not set yet.
-        let _ = self.0.pace.set(pace);
+        *self.0.pace.lock().unwrap_or_else(PoisonError::into_inner) = pace;
         self
     }
 
     pub(crate) fn observed(&self, observer: Observer) {
-        let _ = self.0.observer.set(observer);
+        *self.0.observer.lock().unwrap_or_else(PoisonError::into_inner) = Some(observer);
     }
 
     /// What every call has done so far.
@@ -251,7 +250,7 @@ impl ScriptedTools {
     }
 
     fn pace(&self) -> Pace {
-        self.0.pace.get().cloned().unwrap_or_default()
+        self.0.pace.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn get(&self, name: &str) -> Option<Tool> {
@@ -266,7 +265,8 @@ impl ScriptedTools {
         counts.tool.clone_from(&call.name);
         counts.keys.insert(context.effect_key().clone());
         if let Some(answered) = &call.answered {
-            let place = |name: &str| answered.state.get(name).and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok());
+            let place =
+                |name: &str| answered.state.get(name).and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok());
             if let (Some(run), Some(at)) = (place("run"), place("at")) {
                 return (run, at);
             }
@@ -316,7 +316,7 @@ impl ToolExecutor for ScriptedTools {
         let playing = Playing { tools: self, pace, key, cancel: Watch::new(&context), call: &call, context: &context };
         let actions = tool.runs.get(run).map(Vec::as_slice).unwrap_or_default();
         let mut playing = pin!(playing.play(actions, run, from));
-        let mut observer = self.0.observer.get();
+        let mut observer = self.0.observer.lock().unwrap_or_else(PoisonError::into_inner).clone();
         poll_fn(|cx| {
             let polled = playing.as_mut().poll(cx);
             // After the first poll: what the tool did in it has happened.
@@ -399,7 +399,12 @@ impl Playing<'_> {
                 return None;
             }
             Action::Note(note) => {
-                return self.context.note(note.clone()).await.err().map(|error| Err(ToolError::failed(error.to_string())));
+                return self
+                    .context
+                    .note(note.clone())
+                    .await
+                    .err()
+                    .map(|error| Err(ToolError::failed(error.to_string())));
             }
             Action::Effect => {
                 if !self.pace.is_dead() {

@@ -1,4 +1,4 @@
-//! Every scenario file of the catalogue, on the memory store.
+//! Every scenario file of the catalogue, on the memory store and on SQLite.
 //!
 //! `scenarios/expected_failures.txt` lists the files that are known to fail, one a line; it may only shrink.
 //! `SCENARIO=text` runs the files whose path contains the text, and shows what came of them.
@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use settled_store_memory::MemoryStore;
-use settled_testkit::scenario::Scenario;
+use settled_store_sqlite::SqliteStore;
+use settled_testkit::scenario::{RunError, Scenario, ScenarioResult};
 
 /// What is wrong with a file, and how it looks in full; `None` where it came out as expected.
 type Outcome = Result<(), (String, String)>;
@@ -33,20 +34,50 @@ fn files(folder: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-fn run(path: &Path) -> Outcome {
-    let text = fs::read_to_string(path).unwrap();
-    let scenario = Scenario::parse(&text).map_err(|error| (error.to_string(), String::new()))?;
+fn on_memory(scenario: &Scenario) -> Result<ScenarioResult, RunError> {
     let mut memory = None;
-    let result = scenario.run(|opening| {
+    scenario.run(|opening| {
         let store = memory.get_or_insert_with(|| MemoryStore::new(opening.clock()));
         Ok(Arc::new(store.clone()))
-    });
-    let result = result.map_err(|error| (error.to_string(), String::new()))?;
+    })
+}
+
+fn on_sqlite(scenario: &Scenario) -> Result<ScenarioResult, RunError> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("sessions.db");
+    scenario.run(|opening| {
+        let store = SqliteStore::builder(&file).clock(opening.clock()).hold(opening.hold());
+        Ok(Arc::new(store.open()?))
+    })
+}
+
+type Runs = fn(&Scenario) -> Result<ScenarioResult, RunError>;
+
+/// Runs a file in each way: it must come out the same, to the letter, and as expected.
+fn run(path: &Path, ways: [Runs; 2]) -> Outcome {
+    let text = fs::read_to_string(path).unwrap();
+    let scenario = Scenario::parse(&text).map_err(|error| (error.to_string(), String::new()))?;
+    let run = |way: Runs| way(&scenario).map_err(|error| (error.to_string(), String::new()));
+    let [result, again] = [run(ways[0])?, run(ways[1])?];
+    if result.to_json() != again.to_json() {
+        let both = format!("{}\n{}", result.to_json(), again.to_json());
+        return Err(("it comes out differently when it is run again".to_owned(), both));
+    }
     result.verdict().map_err(|failed| (failed.to_string(), format!("{}\n{}", result.transcript, result.to_json())))
 }
 
 #[test]
 fn the_catalogue_holds_on_the_memory_store() {
+    check([on_memory, on_memory]);
+}
+
+#[test]
+fn the_catalogue_holds_on_sqlite_and_comes_out_as_in_memory() {
+    check([on_sqlite, on_memory]);
+}
+
+/// Runs every file and compares what fails with the list.
+fn check(ways: [Runs; 2]) {
     let folder = folder();
     let mut paths = Vec::new();
     files(&folder, &mut paths);
@@ -64,7 +95,7 @@ fn the_catalogue_holds_on_the_memory_store() {
             scope.spawn(|| {
                 while let Some(path) = paths.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let name = path.strip_prefix(&folder).unwrap().with_extension("").to_string_lossy().into_owned();
-                    let outcome = run(path);
+                    let outcome = run(path, ways);
                     outcomes.lock().unwrap().insert(name, outcome);
                 }
             });
@@ -79,7 +110,9 @@ fn the_catalogue_holds_on_the_memory_store() {
         match outcome {
             Ok(()) if listed.contains(name.as_str()) => wrong.push(format!("{name}: passes, and is listed as failing")),
             Ok(()) => {}
-            Err((_, details)) if !filter.is_empty() => wrong.push(format!("{name}: {}\n{details}", outcome.as_ref().unwrap_err().0)),
+            Err((_, details)) if !filter.is_empty() => {
+                wrong.push(format!("{name}: {}\n{details}", outcome.as_ref().unwrap_err().0))
+            }
             Err(_) if listed.contains(name.as_str()) => {}
             Err((failed, _)) => wrong.push(format!("{name}: {failed}")),
         }

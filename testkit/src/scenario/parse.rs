@@ -11,7 +11,7 @@ use settled_provider_api::{
 use settled_runner::Settings;
 use settled_tools_api::{Media, Reconciled, Replay, ToolDefinition, ToolOutput};
 
-use super::plan::{At, Item, Model, Plan, Placed, StoreFault, Then, Tool, Trigger};
+use super::plan::{At, Item, Model, Placed, Plan, Roles, StoreFault, Then, Tool, Trigger};
 use crate::script::{Answer, Script, Stream};
 use crate::tools::{Action, Permission, ToolRun, reconciled};
 
@@ -42,20 +42,22 @@ fn wrong<T>(place: &str, what: impl Into<String>) -> Parsed<T> {
     Err(ParseError { place: place.to_owned(), what: what.into() })
 }
 
-pub(super) fn plan(text: &str) -> Parsed<Plan> {
+pub(super) fn plan(text: &str) -> Parsed<(Plan, Roles)> {
     let value: Value = serde_json::from_str(text).or_else(|error| wrong("", format!("not JSON: {error}")))?;
     let mut file = Fields::of(value, "")?;
     let name = file.required("name")?.text()?;
     let why = file.optional("why").map(Node::text).transpose()?;
     let mut models = vec![file.optional("model").map_or_else(|| Ok(Model::default()), model)?];
-    let (settings, max_steps) =
-        file.optional("settings").map_or_else(|| Ok((quiet_settings(), None)), settings)?;
+    let (settings, max_steps) = file.optional("settings").map_or_else(|| Ok((quiet_settings(), None)), settings)?;
     let tools = file.optional("tools").map_or_else(|| Ok(Vec::new()), tools)?;
     let provider = file.required("provider")?.list()?.into_iter().try_fold(Script::default(), entry)?;
     let items = match file.optional("script") {
         Some(items) => items.list()?.into_iter().map(|item| script_item(item, Inner::No)).collect::<Parsed<_>>()?,
         None => vec![
-            Placed { place: "script".to_owned(), item: Item::Prompt { text: "Hello".to_owned(), delivery: Delivery::Steer, key: None } },
+            Placed {
+                place: "script".to_owned(),
+                item: Item::Prompt { text: "Hello".to_owned(), delivery: Delivery::Steer, key: None },
+            },
             Placed { place: "script".to_owned(), item: Item::Run },
         ],
     };
@@ -80,18 +82,22 @@ pub(super) fn plan(text: &str) -> Parsed<Plan> {
         if let Some(model) = switched {
             match models.iter().find(|known| known.id == model.id) {
                 Some(known) if known != model => {
-                    return wrong(&item.place, format!("the model `{}` is given twice, with different limits", model.id));
+                    return wrong(
+                        &item.place,
+                        format!("the model `{}` is given twice, with different limits", model.id),
+                    );
                 }
                 Some(_) => {}
                 None => models.push(model.clone()),
             }
         }
     }
-    Ok(Plan { name, why, models, settings, max_steps, tools, provider, items, faults, expect })
+    let plan = Plan { name, why, system: Vec::new(), models, settings, max_steps, items, faults, expect };
+    Ok((plan, Roles { tools, provider }))
 }
 
 /// The product's defaults, without jitter.
-pub(super) fn quiet_settings() -> Settings {
+pub(crate) fn quiet_settings() -> Settings {
     let mut settings = Settings::default();
     settings.retry.jitter = 0.0;
     settings
@@ -454,8 +460,21 @@ enum Inner {
 }
 
 const SCRIPT_ITEMS: [&str; 15] = [
-    "prompt", "run", "start", "interrupt", "approve", "decline", "answer", "dismiss", "compact", "open", "cancel_input",
-    "advance", "model", "crash", "when",
+    "prompt",
+    "run",
+    "start",
+    "interrupt",
+    "approve",
+    "decline",
+    "answer",
+    "dismiss",
+    "compact",
+    "open",
+    "cancel_input",
+    "advance",
+    "model",
+    "crash",
+    "when",
 ];
 
 fn script_item(node: Node, inner: Inner) -> Parsed<Placed> {
@@ -589,8 +608,25 @@ fn store_fault(node: Node) -> Parsed<(String, StoreFault)> {
 
 /// The keys of a result: what may be expected of it.
 const RESULT: [&str; 19] = [
-    "name", "outcome", "error", "answer", "steps", "events", "live", "requests", "runs", "effects", "effect_keys",
-    "pending", "waiting_for", "leaked", "unused", "appends", "elapsed", "usage", "violations",
+    "name",
+    "outcome",
+    "error",
+    "answer",
+    "steps",
+    "events",
+    "live",
+    "requests",
+    "runs",
+    "effects",
+    "effect_keys",
+    "pending",
+    "waiting_for",
+    "leaked",
+    "unused",
+    "appends",
+    "elapsed",
+    "usage",
+    "violations",
 ];
 
 fn check_expect(expect: &Value) -> Parsed<()> {

@@ -1,28 +1,54 @@
 //! A scenario as it is run.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 use settled_ledger::Delivery;
 use settled_provider_api::{ModelInfo, ModelRef};
 use settled_runner::Settings;
-use settled_tools_api::ToolDefinition;
+use settled_tools_api::{Policy, ToolDefinition, ToolSource};
 
-use crate::script::Script;
-use crate::tools::{Permission, ToolRun};
+use crate::script::{Script, ScriptedProvider};
+use crate::tools::{Permission, ScriptedTools, ToolRun};
 
-/// Everything that a scenario says.
+/// Everything that a scenario says, but for who plays in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) name: String,
     pub(crate) why: Option<String>,
+    pub(crate) system: Vec<String>,
     /// The models that may be asked; a session starts with the first.
     pub(crate) models: Vec<Model>,
     pub(crate) settings: Settings,
     pub(crate) max_steps: Option<u32>,
-    pub(crate) tools: Vec<Tool>,
-    pub(crate) provider: Script,
     pub(crate) items: Vec<Placed>,
     pub(crate) faults: Vec<(String, StoreFault)>,
     pub(crate) expect: Option<Value>,
+}
+
+/// Who plays in a scenario, before anybody has begun.
+#[derive(Clone, Debug)]
+pub(crate) struct Roles {
+    pub(crate) tools: Vec<Tool>,
+    pub(crate) provider: Script,
+}
+
+/// Who plays in a scenario.
+pub(crate) struct Cast {
+    pub(crate) provider: ScriptedProvider,
+    pub(crate) tools: ScriptedTools,
+    /// Tools that follow no script.
+    pub(crate) others: Option<Arc<dyn ToolSource>>,
+    pub(crate) policy: Option<Arc<dyn Policy>>,
+}
+
+impl Roles {
+    pub(crate) fn cast(&self) -> Cast {
+        let tools = self.tools.iter().fold(ScriptedTools::default(), |tools, tool| {
+            tools.define(tool.definition.clone(), tool.permission, tool.runs.clone())
+        });
+        Cast { provider: self.provider.clone().provider(), tools, others: None, policy: None }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -74,7 +100,7 @@ pub(crate) enum Item {
     Advance(u64),
     Model(Model),
     Crash,
-    When { on: Trigger, act: Box<Item> },
+    When { on: Trigger, act: Box<Self> },
 }
 
 /// What a `when` waits for.

@@ -24,7 +24,6 @@ pub(super) fn usage(usage: Option<&Usage>) -> Value {
 }
 
 /// A durable event; `None` for those that a result leaves out.
-#[expect(clippy::too_many_lines, reason = "one arm for each kind of event")]
 pub(super) fn event(names: &Names, event: &Event) -> Option<Value> {
     let message = event.message().and_then(|message| names.message(message));
     let call = event.call().map(|call| names.label(call));
@@ -61,7 +60,9 @@ pub(super) fn event(names: &Names, event: &Event) -> Option<Value> {
         }),
         Event::ToolStarted(_) => json!({"call": call}),
         Event::ToolNoted(event) => json!({"call": call, "note": event.note}),
-        Event::ToolSuccess(event) => json!({"call": call, "text": text(&event.content), "media": media(&event.content)}),
+        Event::ToolSuccess(event) => {
+            json!({"call": call, "text": text(&event.content), "media": media(&event.content)})
+        }
         Event::ToolFailed(event) => json!({
             "call": call, "cause": event.cause.name(), "detail": event.detail.map(settled_ledger::ArgumentsFault::name),
             "may_have_acted": event.may_have_acted, "text": text(&event.content),
@@ -219,7 +220,8 @@ fn message(names: &Names, message: &Message) -> Value {
         Message::User(content) => ("user", content.iter().map(piece).collect()),
         Message::Assistant(parts) => ("assistant", parts.iter().map(|part| self::part(names, part)).collect()),
         Message::Tool(result) => {
-            let mut shown = json!({"result": names.label(result.key), "error": result.error, "text": text(&result.content)});
+            let mut shown =
+                json!({"result": names.label(result.key), "error": result.error, "text": text(&result.content)});
             if let (Some(fields), media @ Value::Array(_)) = (shown.as_object_mut(), media(&result.content)) {
                 fields.insert("media".to_owned(), media);
             }

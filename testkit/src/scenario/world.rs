@@ -4,14 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use async_trait::async_trait;
 use settled_ledger::store::{Batch, Next};
-use settled_ledger::{BatchId, Delivery, Event, Ids, InputId, LiveEvent, NewInputKind, Outcome, Recorded, Seq, StepError};
+use settled_ledger::{
+    BatchId, Delivery, Event, Ids, InputId, LiveEvent, NewInputKind, Outcome, Recorded, Seq, StepError,
+};
 use settled_runner::{Error, Interrupted, Session};
-use settled_tools_api::{CallKey, SessionId};
+use settled_tools_api::{CallKey, Decision, OfferTo, Policy, PolicyCall, SessionId, ToolExecutor, ToolSource, Toolbox};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::plan::{At, Item, Plan, StoreFault, Then, Trigger};
+use super::plan::{At, Cast, Item, Plan, StoreFault, Then, Trigger};
 use crate::conductor::{Conductor, Pace};
 use crate::names::Names;
 use crate::script::ScriptedProvider;
@@ -24,6 +27,9 @@ pub(crate) struct World {
     pub(crate) session: SessionId,
     pub(crate) provider: ScriptedProvider,
     pub(crate) tools: ScriptedTools,
+    /// All tools, scripted and others.
+    pub(crate) toolbox: Toolbox,
+    pub(crate) policy: Arc<dyn Policy>,
     pub(crate) ids: CountingIds,
     pub(crate) crashed: Notify,
     book: Mutex<Book>,
@@ -100,16 +106,17 @@ impl Ids for CountingIds {
 }
 
 impl World {
-    pub(crate) fn new(plan: Plan, session: SessionId) -> Arc<Self> {
+    pub(crate) fn new(plan: Plan, cast: Cast, session: SessionId) -> Arc<Self> {
         let conductor = Arc::<Conductor>::default();
         let pace = Pace::Conducted(Arc::clone(&conductor));
-        let provider = ScriptedProvider::new(plan.provider.clone()).paced(pace.clone());
-        let provider = plan.models.iter().fold(provider, |provider, model| {
+        let Cast { provider, tools, others, policy } = cast;
+        let provider = plan.models.iter().fold(provider.paced(pace.clone()), |provider, model| {
             provider.capabilities(model.reference(), model.info.capabilities.clone())
         });
-        let tools = plan.tools.iter().fold(ScriptedTools::default().paced(pace), |tools, tool| {
-            tools.define(tool.definition.clone(), tool.permission, tool.runs.clone())
-        });
+        let tools = tools.paced(pace);
+        let scripted = Toolbox::new().with_source(tools.clone());
+        let toolbox = others.into_iter().fold(scripted, |toolbox, others| toolbox.with_source(SharedSource(others)));
+        let policy = policy.unwrap_or_else(|| Arc::new(tools.clone()));
         let faults = plan.faults.iter().map(|(place, fault)| (place.clone(), fault.clone(), Used::No)).collect();
         let world = Arc::new(Self {
             conductor,
@@ -117,6 +124,8 @@ impl World {
             session,
             provider,
             tools,
+            toolbox,
+            policy,
             ids: CountingIds::default(),
             crashed: Notify::new(),
             book: Mutex::new(Book { faults, ..Book::default() }),
@@ -302,7 +311,8 @@ impl World {
         let mut book = self.book();
         let label = book.names.label(call);
         if !book.started.contains(&call) {
-            book.violations.push(format!("the tool of call `{label}` was polled before its `tool.started` was durable"));
+            book.violations
+                .push(format!("the tool of call `{label}` was polled before its `tool.started` was durable"));
         }
         let acts = book.fire(|on| matches!(on, Trigger::Running(call) if *call == label));
         drop(book);
@@ -424,6 +434,26 @@ impl World {
             cancelled: book.cancelled.clone(),
             violations,
         }
+    }
+}
+
+/// A source of tools that is used elsewhere too.
+struct SharedSource(Arc<dyn ToolSource>);
+
+#[async_trait]
+impl ToolSource for SharedSource {
+    async fn offer(&self, to: &OfferTo) -> Result<Arc<dyn ToolExecutor>, Box<dyn std::error::Error + Send + Sync>> {
+        self.0.offer(to).await
+    }
+}
+
+/// A policy that is used elsewhere too.
+pub(crate) struct SharedPolicy(pub(crate) Arc<dyn Policy>);
+
+#[async_trait]
+impl Policy for SharedPolicy {
+    async fn decide(&self, call: &PolicyCall) -> Decision {
+        self.0.decide(call).await
     }
 }
 

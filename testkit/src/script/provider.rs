@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use async_trait::async_trait;
@@ -22,7 +22,7 @@ pub struct ScriptedProvider(Arc<Shared>);
 struct Shared {
     entries: Vec<Entry>,
     gates: Gates,
-    pace: OnceLock<Pace>,
+    pace: Mutex<Pace>,
     capabilities: Mutex<BTreeMap<ModelRef, Capabilities>>,
     seen: Mutex<Seen>,
 }
@@ -38,7 +38,7 @@ impl ScriptedProvider {
         Self(Arc::new(Shared {
             entries: script.entries,
             gates: Gates::default(),
-            pace: OnceLock::new(),
+            pace: Mutex::default(),
             capabilities: Mutex::default(),
             seen: Mutex::default(),
         }))
@@ -46,8 +46,7 @@ impl ScriptedProvider {
 
     /// The same provider, whose waits the conductor grants.
     pub(crate) fn paced(self, pace: Pace) -> Self {
-        // Only ever called right after construction, so it is not set yet.
-        let _ = self.0.pace.set(pace);
+        *self.0.pace.lock().unwrap_or_else(PoisonError::into_inner) = pace;
         self
     }
 
@@ -101,14 +100,15 @@ impl ScriptedProvider {
     }
 
     fn pace(&self) -> Pace {
-        self.0.pace.get().cloned().unwrap_or_default()
+        self.0.pace.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Keeps a request and finds what is wrong with it; gives its number, from 0.
     fn take(&self, request: &Arc<Request>) -> usize {
-        let capabilities = self.0.capabilities.lock().unwrap_or_else(PoisonError::into_inner);
-        let breaches = check_request(request, capabilities.get(&request.model).unwrap_or(&Capabilities::default()));
-        drop(capabilities);
+        let known = self.0.capabilities.lock().unwrap_or_else(PoisonError::into_inner);
+        let capabilities = known.get(&request.model).cloned().unwrap_or_default();
+        drop(known);
+        let breaches = check_request(request, &capabilities);
         let mut seen = self.seen();
         let number = seen.requests.len();
         seen.requests.push(Arc::clone(request));
