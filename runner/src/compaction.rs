@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use settled_ledger::history::{AssistantEntry, Entry, Part};
 use settled_ledger::{
-    BudgetFold, CompactionEnded, CompactionFailed, CompactionReason, CompactionStarted, Failure, FailureClass,
+    BudgetFold, CompactionEnded, CompactionFailed, CompactionReason, CompactionStarted, Failure, FailureClass, InputId,
     InterruptRecorded, InterruptedBy, LiveEvent, Lowering, StepError, estimate_tokens,
 };
 use settled_provider_api::{
@@ -61,13 +61,21 @@ pub(crate) fn is_due(drain: &mut Drain) -> Result<bool, StepError> {
 }
 
 /// Asks for a summary and puts it in place of the history.
-pub(crate) async fn compact(drain: &mut Drain, reason: CompactionReason) -> Result<Compacted, Lost> {
+///
+/// The inputs that asked for it leave the inbox with its start.
+pub(crate) async fn compact(
+    drain: &mut Drain,
+    reason: CompactionReason,
+    inputs: Vec<InputId>,
+) -> Result<Compacted, Lost> {
     let Some(plan) = Plan::make(drain, reason) else {
         let error = StepError::new(FailureClass::Compaction, "there is nothing to summarise");
-        drain.owe_urgently(vec![CompactionFailed { reason, error, usage: None, cost_nanos: None }.into()]);
+        drain.owe_taking(vec![CompactionFailed { reason, error, usage: None, cost_nanos: None }.into()], inputs);
         return Ok(Compacted::NothingToSummarise);
     };
-    drain.owe(vec![CompactionStarted { reason }.into()]);
+    // In a batch of its own: what came before is not lost with it, and an input that is still owed stays.
+    drain.writer.settle().await?;
+    drain.owe_taking(vec![CompactionStarted { reason }.into()], inputs);
     // Durable before the request is sent, as a step is.
     drain.writer.settle().await?;
     let mut used = Used::default();
@@ -97,7 +105,7 @@ pub(crate) async fn compact(drain: &mut Drain, reason: CompactionReason) -> Resu
 enum Summarised {
     Text { text: String, recent: String, model: settled_provider_api::ModelRef },
     Failed(StepError),
-    Interrupted(settled_ledger::InputId, InterruptedBy),
+    Interrupted(InputId, InterruptedBy),
 }
 
 #[derive(Default)]
@@ -222,7 +230,7 @@ enum Read {
     Text(String),
     Failed(ProviderError),
     Refused(StepError),
-    Interrupted(settled_ledger::InputId, InterruptedBy),
+    Interrupted(InputId, InterruptedBy),
 }
 
 /// Reads a summary to its end.

@@ -277,8 +277,8 @@ impl Drain {
             return Ok(Controlled::Nothing);
         }
         self.begin();
-        self.owe_taking(Events::new(), compactions.iter().map(|item| item.id).collect());
-        Ok(match compact(self, CompactionReason::Manual).await? {
+        let inputs = compactions.iter().map(|item| item.id).collect();
+        Ok(match compact(self, CompactionReason::Manual, inputs).await? {
             Compacted::Done | Compacted::Failed(_) | Compacted::NothingToSummarise => Controlled::Served,
             Compacted::Interrupted(_) => Controlled::Ended(self.settle(Outcome::Interrupted, None).await?),
         })
@@ -293,7 +293,7 @@ impl Drain {
             Ok(true) => {}
             Err(error) => return self.settle(Outcome::Failed, Some(error)).await.map(Some),
         }
-        Ok(match compact(self, CompactionReason::Auto).await? {
+        Ok(match compact(self, CompactionReason::Auto, Vec::new()).await? {
             Compacted::Done | Compacted::NothingToSummarise => None,
             // Sending what is known to be too long costs money and fails.
             Compacted::Failed(error) => Some(self.settle(Outcome::Failed, Some(error)).await?),

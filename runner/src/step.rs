@@ -192,7 +192,7 @@ pub(crate) async fn attempt_step(drain: &mut Drain, step: &mut Attempt) -> Resul
 
         // 3. Overflow recovery. Before the overflow is given up: once it is recorded as the step's failure, nothing recovers it.
         if may_recover(drain, step) {
-            match compact(drain, CompactionReason::Overflow).await? {
+            match compact(drain, CompactionReason::Overflow, Vec::new()).await? {
                 Compacted::Done => {
                     step.guard.disarm();
                     return Ok(Attempted::Restart);
@@ -469,8 +469,11 @@ fn poll_answers(drain: &mut Drain, step: &mut Attempt) -> Poll<()> {
     }
 }
 
-/// The provider says something, unless the writer has too much to do.
+/// The provider says something, unless the writer has too much to do, or an interrupt may be on its way here.
 fn poll_stream(drain: &mut Drain, step: &mut Attempt, context: &mut Context<'_>) -> Poll<Heard> {
+    if !drain.inbox.is_current() {
+        return Poll::Pending;
+    }
     if drain.writer.backlog() > drain.shop.settings.write_ahead {
         drain.writer.flush();
         return Poll::Pending;
