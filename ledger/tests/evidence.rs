@@ -200,7 +200,7 @@ fn hosted_calls() {
     ]);
     bench.settle();
     let expected = [
-        r#"tool.failed {"call":0,"cause":"execution","content":[{"text":"The tool failed: no index."}],"state":1}"#,
+        r#"tool.failed {"call":0,"cause":"execution","content":[{"text":"no index"}],"state":1}"#,
         r#"tool.success {"call":1,"content":[{"text":"found"}]}"#,
         r#"media.added {"media":{"data":{"url":"https://a.test/b.png"},"mime":"image/png"}}"#,
         r#"annotation.added {"data":"u","kind":"source"}"#,
