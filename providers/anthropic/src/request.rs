@@ -141,7 +141,8 @@ fn tools(request: &Request, dialect: &Dialect) -> Result<(Vec<Value>, Option<Val
         choice.get_or_insert_with(|| json!({"type": "auto"}))["disable_parallel_tool_use"] = json!(true);
     }
     if tools.is_empty() {
-        let called: BTreeSet<&str> = calls(&request.messages).map(|call| call.name.as_str()).collect();
+        let local = calls(&request.messages).filter(|call| !call.hosted || block(&call.state).is_none());
+        let called: BTreeSet<&str> = local.map(|call| call.name.as_str()).collect();
         if !called.is_empty() {
             tools.extend(called.into_iter().map(|name| json!({"name": name, "input_schema": {"type": "object"}})));
             choice = Some(json!({"type": "none"}));
