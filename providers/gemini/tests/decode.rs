@@ -472,7 +472,7 @@ fn errors_inside_a_stream() {
             check_body(format!("{before}{document}").as_bytes(), &expected);
         }
     }
-    check_body(array(&[error.clone()]).as_bytes(), &expected[3..]);
+    check_body(array(std::slice::from_ref(&error)).as_bytes(), &expected[3..]);
     check_body(format!("\u{feff}\n {error:#}").as_bytes(), &expected[3..]);
     for (error, expected) in [
         (

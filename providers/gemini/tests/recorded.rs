@@ -429,7 +429,7 @@ fn failures_are_classified() {
             let request = |length: usize| json!({"contents": [{"parts": [{"text": "a".repeat(length)}]}]});
             let fits = never_fits(error.clone(), &request(4_000_000));
             assert_eq!(fits, error, "{name}");
-            let never = never_fits(error.clone(), &request(4_000_004));
+            let never = never_fits(error, &request(4_000_004));
             assert_eq!((never.class, never.retry.after_ms), (ErrorClass::ContextOverflow, None), "{name}");
         }
     });

@@ -156,7 +156,7 @@ fn request(sent: &Value, answers: &[Vec<AssistantPart>]) -> (Request, usize) {
                     .unwrap()
                     .iter()
                     .next()
-                    .map_or(("output", json!("")), |(key, value)| (key, value.clone()));
+                    .map_or_else(|| ("output", json!("")), |(key, value)| (key, value.clone()));
                 let output = output.as_str().map_or_else(|| output.to_string(), str::to_owned);
                 let mut content = vec![Content::Text(output)];
                 content.extend(list(&answer.get("parts").cloned().unwrap_or_default()).iter().map(media));
@@ -188,7 +188,8 @@ fn request(sent: &Value, answers: &[Vec<AssistantPart>]) -> (Request, usize) {
                 continue;
             }
             tools.extend(list(value).iter().map(|tool| {
-                let schema = tool.get("parameters").or(tool.get("parametersJsonSchema")).cloned().unwrap_or_default();
+                let schema =
+                    tool.get("parameters").or_else(|| tool.get("parametersJsonSchema")).cloned().unwrap_or_default();
                 ToolDefinition::new(text(&tool["name"]), text(&tool["description"]), small(&schema))
             }));
         }
@@ -300,8 +301,11 @@ fn tidy(value: &Value) -> Value {
     match value {
         Value::Object(fields) => fields
             .iter()
-            .filter(|(name, value)| !value.is_null() && !(*name == "thought" && **value == json!(false)))
-            .filter(|(name, value)| !(*name == "required" && **value == json!([])))
+            .filter(|(name, value)| match name.as_str() {
+                "thought" => **value != json!(false),
+                "required" => **value != json!([]),
+                _ => !value.is_null(),
+            })
             .map(|(name, value)| {
                 let name = match name.as_str() {
                     "function_call" => "functionCall",
