@@ -16,6 +16,8 @@ use settled_ledger::{Clock, Timestamp};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::{Instant, advance, sleep_until};
 
+use crate::pace::Class;
+
 /// The wall-clock time at virtual time 0: 2026-01-01T00:00:00Z.
 const EPOCH: i64 = 1_767_225_600_000;
 
@@ -23,21 +25,6 @@ const NANOS: u128 = 1_000_000;
 
 /// The virtual time that comes next where nothing is scripted: further than any timer of a runner.
 const FAR: u64 = 1 << 32;
-
-/// What a wait is of: at one moment, the first class goes first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Class {
-    /// The script's driver: what follows an `advance` precedes everything that is due then.
-    Driver,
-    /// A store that is slow.
-    Store,
-    /// A tool.
-    Tool,
-    /// A provider's stream.
-    Stream,
-    /// The end of somebody's patience.
-    Deadline,
-}
 
 /// The place of a wait in the order of grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -306,42 +293,4 @@ impl Clock for VirtualClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_millis(EPOCH.saturating_add_unsigned(self.0.now()))
     }
-}
-
-/// How whatever is scripted waits: by the runtime's own clock, or as the conductor grants it.
-#[derive(Clone, Default)]
-pub(crate) enum Pace {
-    #[default]
-    Clock,
-    Conducted(Arc<Conductor>),
-}
-
-impl Pace {
-    /// A moment in milliseconds, to compare with others of the same pace.
-    pub(crate) fn now(&self) -> u64 {
-        match self {
-            Self::Clock => u64::try_from(ORIGIN.with(|origin| origin.elapsed()).as_millis()).unwrap_or(u64::MAX),
-            Self::Conducted(conductor) => conductor.now(),
-        }
-    }
-
-    /// Waits for so many milliseconds and for its turn.
-    pub(crate) async fn wait(&self, class: Class, order: (u128, u64), delay: u64) {
-        match self {
-            Self::Clock if delay == 0 => {}
-            Self::Clock => tokio::time::sleep(Duration::from_millis(delay)).await,
-            Self::Conducted(conductor) => conductor.turn(class, order, delay).await,
-        }
-    }
-
-    pub(crate) fn is_dead(&self) -> bool {
-        match self {
-            Self::Clock => false,
-            Self::Conducted(conductor) => conductor.is_dead(),
-        }
-    }
-}
-
-thread_local! {
-    static ORIGIN: Instant = Instant::now();
 }

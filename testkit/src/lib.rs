@@ -78,11 +78,15 @@
 //! - [`script`], [`tools`]: a provider and tools that follow a script; they can be used with any runner.
 //! - [`agent`]: a whole agent in virtual time (feature `runner`, on by default).
 //! - [`scenario`]: the same as files, for every language (feature `runner`).
+//! - [`sim`]: random sessions from a seed, as scenarios.
 //! - [`Transcript`]: a log as plain text.
 //! - [`conformance`]: what every store has to keep to.
 //! - `mocks`: `mockall` mocks of every public trait (feature `mocks`).
 
+#[cfg(feature = "runner")]
 mod conductor;
+
+mod pace;
 
 mod script;
 
@@ -97,6 +101,8 @@ mod agent;
 
 #[cfg(feature = "runner")]
 pub mod scenario;
+
+pub mod sim;
 
 pub mod conformance;
 

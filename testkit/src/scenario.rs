@@ -65,14 +65,15 @@ use settled_ledger::check::check_log;
 use settled_ledger::store::{Store, StoreError};
 use settled_ledger::{Clock, Event, InboxItem, NewInputKind, Recorded, SessionFold, WorkerId};
 use settled_runner::{Agent, Runner, Serving, SessionEvent};
-use settled_tools_api::SessionId;
+use settled_tools_api::{CallKey, SessionId};
 
 pub use self::expect::Mismatch;
 pub use self::parse::ParseError;
 use self::plan::{Cast, Item, Plan, Roles};
 use self::store::Staged;
 use self::world::{Closed, Life, SharedPolicy, World};
-use crate::conductor::{Class, Conductor, VirtualClock};
+use crate::conductor::{Conductor, VirtualClock};
+use crate::pace::Class;
 use crate::transcript::Transcript;
 
 /// How long a run may take, in virtual milliseconds.
@@ -180,6 +181,8 @@ struct Ended {
     log: Vec<Recorded>,
     pending: Vec<InboxItem>,
     elapsed: u64,
+    /// The calls whose tools still run.
+    running: Vec<CallKey>,
 }
 
 /// Plays a scenario, from crash to crash, to its end.
@@ -277,6 +280,7 @@ async fn live(world: Arc<World>, inner: Arc<dyn Store>) -> Result<Ended, RunErro
     }
     world.conductor.quiet().await;
     let elapsed = world.conductor.now();
+    let running = world.tools.running();
     watching.abort();
     world.leaked(life.inside.leaked());
     let dropped = runner.dropped_unsettled();
@@ -285,7 +289,7 @@ async fn live(world: Arc<World>, inner: Arc<dyn Store>) -> Result<Ended, RunErro
     }
     let log = world::whole_log(inner.as_ref(), &world.session).await.map_err(|error| failed(&error))?;
     let pending = inner.pending(&world.session).await.map_err(|error| failed(&error))?;
-    Ok(Ended { log, pending, elapsed })
+    Ok(Ended { log, pending, elapsed, running })
 }
 
 fn runner(world: &Arc<World>, store: &Arc<dyn Store>, worker: u128) -> Result<Runner, settled_runner::Error> {
@@ -388,7 +392,7 @@ struct Shown {
 
 impl ScenarioResult {
     fn new(world: &World, ended: Ended) -> Self {
-        let Ended { log, pending, elapsed } = ended;
+        let Ended { log, pending, elapsed, running } = ended;
         let mut closed = world.close();
         let mut violations = std::mem::take(&mut closed.violations);
         violations.extend(check_log(&log).iter().map(ToString::to_string));
@@ -404,7 +408,7 @@ impl ScenarioResult {
             }
         }
         violations.extend(world::lost_input(&closed, &events, &pending));
-        violations.extend(still_running(world, &closed));
+        violations.extend(still_running(&running, &closed));
         let names = &closed.names;
         let (outcome, error) = closed.last.clone().unzip();
         let priced = events.iter().any(|event| match event {
@@ -500,7 +504,7 @@ fn shown_input(item: &InboxItem) -> Option<Value> {
 }
 
 /// The tools that run at the end, and are not reported as leaked (I8).
-fn still_running(world: &World, closed: &Closed) -> Vec<String> {
-    let running = world.tools.running().into_iter().filter(|call| !closed.leaked.contains(call));
-    running.map(|call| format!("I8 is broken: the tool of call `{}` still runs", closed.names.label(call))).collect()
+fn still_running(running: &[CallKey], closed: &Closed) -> Vec<String> {
+    let running = running.iter().filter(|call| !closed.leaked.contains(call));
+    running.map(|call| format!("I8 is broken: the tool of call `{}` still runs", closed.names.label(*call))).collect()
 }

@@ -201,8 +201,17 @@ impl Stream {
         self.event(ProviderEvent::HostedError(HostedError::new(id, message, None)))
     }
 
-    /// The first sign of a call; the provider runs it itself where `hosted`.
-    pub(crate) fn input_start(mut self, id: String, name: String, hosted: bool) -> Self {
+    /// The first sign of a call.
+    pub fn input_start(self, id: impl Into<String>, name: impl Into<String>) -> Self {
+        self.opens(id.into(), name.into(), false)
+    }
+
+    /// The first sign of a call that the provider runs itself.
+    pub fn hosted_input_start(self, id: impl Into<String>, name: impl Into<String>) -> Self {
+        self.opens(id.into(), name.into(), true)
+    }
+
+    pub(crate) fn opens(mut self, id: String, name: String, hosted: bool) -> Self {
         let index = self.open(Kind::Input, id.clone());
         self.event(ProviderEvent::ToolInputStart(ToolInputStart::new(index, id, name, hosted)))
     }
@@ -220,7 +229,16 @@ impl Stream {
     }
 
     /// A complete call, after its arguments or without them.
-    pub(crate) fn called(mut self, id: String, name: String, input: Value, hosted: bool) -> Self {
+    pub fn called(self, id: impl Into<String>, name: impl Into<String>, input: Value) -> Self {
+        self.completes(id.into(), name.into(), input, false)
+    }
+
+    /// A complete call that the provider runs itself.
+    pub fn hosted_called(self, id: impl Into<String>, name: impl Into<String>, input: Value) -> Self {
+        self.completes(id.into(), name.into(), input, true)
+    }
+
+    pub(crate) fn completes(mut self, id: String, name: String, input: Value, hosted: bool) -> Self {
         self.called |= !hosted;
         let index = self.last(Kind::Input, &id);
         let call = ToolCallEvent::new(index, id, name, input);
@@ -299,10 +317,10 @@ impl Stream {
 
     fn whole(self, id: String, name: String, input: Value, hosted: bool) -> Self {
         let text = input.to_string();
-        self.input_start(id.clone(), name.clone(), hosted)
+        self.opens(id.clone(), name.clone(), hosted)
             .input_delta(id.clone(), text)
             .input_end(id.clone())
-            .called(id, name, input, hosted)
+            .completes(id, name, input, hosted)
     }
 
     fn fresh(&mut self) -> u32 {

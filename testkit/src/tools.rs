@@ -13,7 +13,7 @@ use settled_tools_api::{
     ToolCall, ToolContext, ToolDefinition, ToolError, ToolExecutor, ToolOutput, ToolReturn, ToolSource,
 };
 
-use crate::conductor::{Class, Pace};
+use crate::pace::{Class, Pace};
 
 /// Tools without a tool.
 pub fn tools() -> ScriptedTools {
@@ -216,11 +216,15 @@ impl ScriptedTools {
         self
     }
 
+    /// The same tools, whose waits the conductor grants.
+    #[cfg(feature = "runner")]
     pub(crate) fn paced(self, pace: Pace) -> Self {
         *self.0.pace.lock().unwrap_or_else(PoisonError::into_inner) = pace;
         self
     }
 
+    /// Says who is told of first polls.
+    #[cfg(feature = "runner")]
     pub(crate) fn observed(&self, observer: Observer) {
         *self.0.observer.lock().unwrap_or_else(PoisonError::into_inner) = Some(observer);
     }

@@ -360,7 +360,7 @@ fn stream_item(stream: Stream, node: Node) -> Parsed<Stream> {
         }
         "input_start" => {
             let (id, name, hosted) = call(node.fields()?, Fields::hosted)?;
-            stream.input_start(id, name, hosted)
+            stream.opens(id, name, hosted)
         }
         "input_delta" => {
             let (id, text) = node.pair()?;
@@ -370,7 +370,7 @@ fn stream_item(stream: Stream, node: Node) -> Parsed<Stream> {
         "called" => {
             let (id, name, (input, hosted)) =
                 call(node.fields()?, |fields| Ok((fields.required("input")?.value, fields.hosted()?)))?;
-            stream.called(id, name, input, hosted)
+            stream.completes(id, name, input, hosted)
         }
         "malformed" => {
             let (id, name, raw) = call(node.fields()?, |fields| fields.required("raw")?.text())?;

@@ -16,7 +16,7 @@ use settled_tools_api::SessionId;
 
 use super::plan::Then;
 use super::world::World;
-use crate::conductor::Class;
+use crate::pace::Class;
 
 /// A store with faults, which stands still for ever once its process has died.
 pub(super) struct Staged {

@@ -15,8 +15,9 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::plan::{At, Cast, Item, Plan, StoreFault, Then, Trigger};
-use crate::conductor::{Conductor, Pace};
+use crate::conductor::Conductor;
 use crate::names::Names;
+use crate::pace::Pace;
 use crate::script::ScriptedProvider;
 use crate::tools::ScriptedTools;
 

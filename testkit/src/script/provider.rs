@@ -13,7 +13,7 @@ use settled_provider_api::{
 };
 
 use super::{Answer, Entry, Gates, Item, Script};
-use crate::conductor::{Class, Pace};
+use crate::pace::{Class, Pace};
 
 /// A provider that follows a [`Script`]; a clone is another handle on the same one.
 #[derive(Clone)]
@@ -45,6 +45,7 @@ impl ScriptedProvider {
     }
 
     /// The same provider, whose waits the conductor grants.
+    #[cfg(feature = "runner")]
     pub(crate) fn paced(self, pace: Pace) -> Self {
         *self.0.pace.lock().unwrap_or_else(PoisonError::into_inner) = pace;
         self
