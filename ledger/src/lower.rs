@@ -70,6 +70,11 @@ impl Lowering {
         !self.open_ended && matches!(self.messages.last().map(Arc::as_ref), Some(Message::Assistant(_)) | None)
     }
 
+    /// Whether a hosted call waits for its result: nobody may speak before the model has gone on.
+    pub fn has_open_hosted(&self) -> bool {
+        !self.labels.hosted.is_empty()
+    }
+
     fn entry(&mut self, entry: &Entry, model: &ModelRef, capabilities: &Capabilities) {
         match entry {
             Entry::User(content) => self.user(accepted(content, capabilities)),
@@ -214,7 +219,7 @@ fn accepted(content: &[Content], capabilities: &Capabilities) -> Vec<Content> {
             let name = media.name.as_deref().map(|name| format!(" `{name}`")).unwrap_or_default();
             Content::Text(format!("[a file{name} of type {} was left out: the model does not accept it]", media.mime))
         }
-        other => other.clone(),
+        Content::Media(_) | Content::Text(_) => piece.clone(),
     };
     content.iter().filter(|piece| piece.as_text().is_none_or(|text| !blank(text))).map(accept).collect()
 }

@@ -28,7 +28,7 @@ pub(crate) fn for_step(
     let model = drain.model_ref()?;
     let info = Arc::clone(&drain.shop.model(&model)?.info);
     let mut messages = drain.lowering.update(&drain.fold.history, &model, &info.capabilities).to_vec();
-    if last {
+    if last && !drain.lowering.has_open_hosted() {
         // In a role that the model allows, and behind everything else, so that the prefix stays what it was.
         let notice = if info.capabilities.assistant_last {
             Message::assistant(LAST_STEP)
@@ -38,7 +38,7 @@ pub(crate) fn for_step(
             Message::user(LAST_STEP)
         };
         messages.push(Arc::new(notice));
-    } else if drain.lowering.wants_a_user() && (messages.is_empty() || !info.capabilities.assistant_last) {
+    } else if !last && drain.lowering.wants_a_user() && (messages.is_empty() || !info.capabilities.assistant_last) {
         messages.push(Arc::new(Message::user(GO_ON)));
     }
     let mut request = base(model, Purpose::step(drain.session.clone(), message).attempt(attempt), agent, tools);

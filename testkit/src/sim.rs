@@ -207,7 +207,8 @@ fn answer(rng: &mut Rng, calls: &mut u32) -> Value {
 }
 
 fn failure(rng: &mut Rng) -> Value {
-    let classes = ["rate_limit", "overloaded", "transport", "auth", "invalid_request", "timeout", "unknown", "context_overflow"];
+    let classes =
+        ["rate_limit", "overloaded", "transport", "auth", "invalid_request", "timeout", "unknown", "context_overflow"];
     let mut failure = json!({"class": rng.pick(&classes), "message": "broken"});
     if rng.chance(20) {
         failure["retry_after"] = json!(rng.below(2_000));
