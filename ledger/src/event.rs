@@ -636,6 +636,7 @@ impl Event {
     }
 
     /// The call it is about, if it is about one.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "most events are about no call")]
     pub fn call(&self) -> Option<CallKey> {
         match self {
             Self::ToolInputStarted(ToolInputStarted { message, call, .. })

@@ -161,6 +161,7 @@ impl SessionFold {
         }
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "all other events change nothing that a drain needs")]
     fn before_history(&mut self, seq: Seq, event: &Event) {
         match event {
             Event::SessionCreated(created) => {
@@ -292,10 +293,9 @@ impl SessionFold {
 
     fn retry_scheduled(&mut self, scheduled: &RetryScheduled) {
         self.budget.retries += 1;
-        match scheduled.error.class {
-            FailureClass::Provider(ErrorClass::Timeout) => self.budget.timeouts += 1,
-            FailureClass::Provider(ErrorClass::Unknown) => self.budget.unknowns += 1,
-            _ => {}
+        if let FailureClass::Provider(class) = scheduled.error.class {
+            self.budget.timeouts += u32::from(class == ErrorClass::Timeout);
+            self.budget.unknowns += u32::from(class == ErrorClass::Unknown);
         }
         let continues = self.step.as_ref().is_none_or(|step| step.message != scheduled.message);
         self.budget.backoff = Some(Backoff { message: scheduled.message, at: scheduled.at, continues });

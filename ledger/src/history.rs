@@ -154,6 +154,7 @@ impl History {
     }
 
     /// Takes in one event, the next of the session's log.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "all other events are about the open step")]
     pub fn apply(&mut self, event: &Event) {
         match event {
             Event::InputPromoted(promoted) => self.push(Entry::User(promoted.content.clone())),
@@ -224,6 +225,7 @@ impl AssistantEntry {
         })
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "all other events show nothing")]
     fn apply(&mut self, event: &Event) {
         match event {
             Event::TextStarted(started) => self.parts.push(Part::Text(TextEntry::opened(started.ordinal))),
@@ -231,7 +233,9 @@ impl AssistantEntry {
             Event::TextEnded(ended) => {
                 let block = self.parts.iter_mut().rev().find_map(|part| match part {
                     Part::Text(block) if block.ordinal == ended.ordinal => Some(block),
-                    _ => None,
+                    Part::Text(_) | Part::Reasoning(_) | Part::Call(_) | Part::HostedResult(_) | Part::Media(..) => {
+                        None
+                    }
                 });
                 if let Some(block) = block {
                     block.text.clone_from(&ended.text);
@@ -241,7 +245,9 @@ impl AssistantEntry {
             Event::ReasoningEnded(ended) => {
                 let block = self.parts.iter_mut().rev().find_map(|part| match part {
                     Part::Reasoning(block) if block.ordinal == ended.ordinal => Some(block),
-                    _ => None,
+                    Part::Text(_) | Part::Reasoning(_) | Part::Call(_) | Part::HostedResult(_) | Part::Media(..) => {
+                        None
+                    }
                 });
                 if let Some(block) = block {
                     block.text.clone_from(&ended.text);
@@ -286,7 +292,7 @@ impl AssistantEntry {
     fn call_mut(&mut self, key: CallKey) -> Option<&mut CallEntry> {
         self.parts.iter_mut().rev().find_map(|part| match part {
             Part::Call(call) if call.key == key => Some(call),
-            _ => None,
+            Part::Text(_) | Part::Reasoning(_) | Part::Call(_) | Part::HostedResult(_) | Part::Media(..) => None,
         })
     }
 

@@ -210,7 +210,9 @@ impl SessionState {
             Next::Waiting(calls) => match &item.input {
                 NewInputKind::Answer(answer) => calls.contains(&answer.call),
                 NewInputKind::Interrupt(interrupt) => Some(interrupt.execution) == self.execution,
-                _ => false,
+                NewInputKind::Prompt(_) | NewInputKind::Notice(_) | NewInputKind::Compact | NewInputKind::Switch(_) => {
+                    false
+                }
             },
             Next::Runnable | Next::At(_) | Next::Held => false,
         };

@@ -595,6 +595,8 @@ fn executions_are_nested_and_nothing_begins_after_an_interrupt() {
     check("a request after an interrupt", goes_on, &[(I8, 6, "was interrupted")]);
     let resumed = [open(), vec![interrupt(1), aborted(1), execution(1, 1), begun(2, 1)]].concat();
     check("also after a restart", resumed, &[(I8, 7, "was interrupted")]);
+    let shutdown = InterruptRecorded { message: Some(step(1)), by: InterruptedBy::Shutdown };
+    check("handed over", [open(), vec![shutdown.into(), aborted(1), begun(2, 1)]].concat(), &[]);
     check("two interrupts", step_with([interrupt(1), interrupt(1)]), &[(I8, 4, "interrupted twice")]);
 }
 

@@ -95,7 +95,8 @@ struct OpenExecution {
     id: ExecutionId,
     resume: u32,
     pauses: u32,
-    interrupted: Option<InterruptedBy>,
+    /// Whether somebody wants it to stop.
+    interrupted: bool,
     /// Whether its last step failed.
     failed: bool,
 }
@@ -183,9 +184,9 @@ impl LogChecker {
             Event::StepEnded(_) | Event::StepFailed(_) => self.terminal(event),
             Event::RetryScheduled(scheduled) => self.retry_scheduled(scheduled),
             Event::InterruptRecorded(recorded) => self.interrupted(recorded),
-            Event::CompactionStarted(_) | Event::CompactionEnded(_) | Event::CompactionFailed(_) => {
-                self.compaction(event);
-            }
+            Event::CompactionStarted(started) => self.compaction_started(started),
+            Event::CompactionEnded(ended) => self.compaction_ended(ended),
+            Event::CompactionFailed(failed) => self.compaction_over(failed.reason),
             Event::TextStarted(_)
             | Event::TextEnded(_)
             | Event::ReasoningStarted(_)
@@ -230,7 +231,7 @@ impl LogChecker {
 impl LogChecker {
     fn execution_started(&mut self, started: &ExecutionStarted) {
         let ExecutionStarted { execution, resume } = *started;
-        let (mut pauses, mut interrupted, mut failed) = (0, None, false);
+        let (mut pauses, mut interrupted, mut failed) = (0, false, false);
         match &self.execution {
             Some(open) if open.id != execution => {
                 let what = format!("{execution} starts while {} has not settled", open.id);
@@ -241,9 +242,7 @@ impl LogChecker {
                     let what = format!("{execution} is taken up as number {resume} after number {}", open.resume);
                     self.found.breach(Invariant::I7, what);
                 }
-                (pauses, failed) = (open.pauses, open.failed);
-                // A process that shuts down stops the step, not the execution.
-                interrupted = open.interrupted.filter(|by| *by != InterruptedBy::Shutdown);
+                (pauses, interrupted, failed) = (open.pauses, open.interrupted, open.failed);
             }
             None => {}
         }
@@ -277,7 +276,8 @@ impl LogChecker {
 
     fn interrupted(&mut self, recorded: &InterruptRecorded) {
         if let Some(execution) = &mut self.execution {
-            execution.interrupted = Some(recorded.by);
+            // A process that shuts down stops the step, and hands the execution over.
+            execution.interrupted |= recorded.by != InterruptedBy::Shutdown;
         }
         let Some(message) = recorded.message else { return };
         match &mut self.step {
@@ -290,43 +290,37 @@ impl LogChecker {
         }
     }
 
-    fn compaction(&mut self, event: &Event) {
-        let (reason, ends) = match event {
-            Event::CompactionEnded(ended) => (ended.reason, true),
-            Event::CompactionFailed(failed) => (failed.reason, false),
-            _ => return self.compaction_started(event),
-        };
-        let word = reason.name();
-        match self.compaction.take() {
-            Some(started) if started == reason => {}
-            Some(started) => {
-                let what = format!("a compaction ({}) was started, and another ({word}) is over", started.name());
-                self.found.breach(Invariant::I7, what);
-            }
-            // Where nothing can be summarised none is started, and the log says so.
-            None if ends => self.found.breach(Invariant::I7, format!("a compaction ({word}) ended and never started")),
-            None => {}
-        }
-        if let Some(step) = self.step.as_mut().filter(|_| ends) {
-            self.budget.recoveries += 1;
-            step.facts.due = true;
-            if step.facts.produced || step.facts.streamed.is_some() || reason != CompactionReason::Overflow {
-                let what = format!("a compaction ({word}) ends while step {} is open", step.facts.message);
-                self.found.breach(Invariant::I6, what);
-            }
-            if self.budget.recoveries > self.limits.recoveries {
-                let what =
-                    format!("step {} recovers from an overflow {} times", step.facts.message, self.budget.recoveries);
-                self.found.breach(Invariant::I7, what);
-            }
+    fn compaction_started(&mut self, started: &CompactionStarted) {
+        if self.compaction.replace(started.reason).is_some() {
+            self.found.breach(Invariant::I7, "a compaction starts while another runs".to_owned());
         }
     }
 
-    fn compaction_started(&mut self, event: &Event) {
-        if let Event::CompactionStarted(started) = event
-            && self.compaction.replace(started.reason).is_some()
-        {
-            self.found.breach(Invariant::I7, "a compaction starts while another runs".to_owned());
+    fn compaction_ended(&mut self, ended: &CompactionEnded) {
+        let (reason, word) = (ended.reason, ended.reason.name());
+        if self.compaction.is_none() {
+            self.found.breach(Invariant::I7, format!("a compaction ({word}) ended and never started"));
+        }
+        self.compaction_over(reason);
+        let Some(step) = &mut self.step else { return };
+        step.facts.due = true;
+        if step.facts.produced || step.facts.streamed.is_some() || reason != CompactionReason::Overflow {
+            let what = format!("a compaction ({word}) ends while step {} is open", step.facts.message);
+            self.found.breach(Invariant::I6, what);
+        }
+        self.budget.recoveries += 1;
+        if self.budget.recoveries > self.limits.recoveries {
+            let (message, times) = (step.facts.message, self.budget.recoveries);
+            self.found.breach(Invariant::I7, format!("step {message} recovers from an overflow {times} times"));
+        }
+    }
+
+    /// Where nothing can be summarised a failure stands alone: no summary was asked for.
+    fn compaction_over(&mut self, reason: CompactionReason) {
+        if let Some(started) = self.compaction.take().filter(|started| *started != reason) {
+            let (started, over) = (started.name(), reason.name());
+            let what = format!("a compaction ({started}) was started, and another ({over}) is over");
+            self.found.breach(Invariant::I7, what);
         }
     }
 }
@@ -336,7 +330,7 @@ impl LogChecker {
     fn step_started(&mut self, started: &StepStarted) {
         let StepStarted { message, attempt, continues, last, .. } = *started;
         self.failed = None;
-        if let Some(execution) = self.execution.as_ref().filter(|execution| execution.interrupted.is_some()) {
+        if let Some(execution) = self.execution.as_ref().filter(|execution| execution.interrupted) {
             let what = format!("step {message} starts after {} was interrupted", execution.id);
             self.found.breach(Invariant::I8, what);
         }
@@ -412,9 +406,10 @@ impl LogChecker {
         };
         let failed = matches!(event, Event::StepFailed(_));
         let paused = matches!(event, Event::StepEnded(ended) if ended.finish == Some(FinishReason::Pause));
-        match event {
-            Event::StepFailed(failed) => step.check_failed(failed, &mut self.found),
-            _ => step.check_ended(&mut self.found),
+        if let Event::StepFailed(failed) = event {
+            step.check_failed(failed, &mut self.found);
+        } else {
+            step.check_ended(&mut self.found);
         }
         for call in step.calls.values().filter(|call| !call.outcome) {
             if call.hosted && paused {
@@ -480,6 +475,7 @@ impl LogChecker {
 }
 
 impl OpenStep {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the other blocks have one event each")]
     fn see_block(&mut self, event: &Event, found: &mut Found) {
         let message = self.facts.message;
         match event {
@@ -560,6 +556,7 @@ impl OpenStep {
         }
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "all other events are about no call")]
     fn see_call(&mut self, key: CallKey, event: &Event, found: &mut Found) {
         if let Event::ToolInputStarted(started) = event {
             if key.ordinal as usize != self.calls.len() {
@@ -712,7 +709,17 @@ impl CallFacts {
             FailureCause::Dismissed => Some("was dismissed"),
             FailureCause::Infra => Some("broke the host's machinery"),
             FailureCause::Interrupted if !self.hosted => Some("was interrupted"),
-            _ => None,
+            FailureCause::Execution
+            | FailureCause::Panic
+            | FailureCause::Timeout
+            | FailureCause::UnknownTool
+            | FailureCause::InvalidArguments
+            | FailureCause::Declined
+            | FailureCause::Denied
+            | FailureCause::Interrupted
+            | FailureCause::NotRun
+            | FailureCause::ResultMissing
+            | FailureCause::ToolsDisabled => None,
         };
         if !self.hosted && matches!(failed.cause, FailureCause::Execution | FailureCause::Interrupted) {
             self.must_have_started("fails by itself", found);

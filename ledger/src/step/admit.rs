@@ -27,6 +27,7 @@ impl StepLedger {
     /// After an error in the stream, a held overflow, a violation, an interrupt or the stream's exit, events change nothing.
     // Inlined, a piece costs its caller no copy of the answer.
     #[inline]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "`admit_rare` names every kind")]
     pub fn admit<'e>(&mut self, event: &'e ProviderEvent) -> Admission<'e> {
         if self.broken || self.held.is_some() || self.interrupt.is_some() || self.stream.is_some() {
             return Admission::Nothing;
@@ -335,9 +336,9 @@ impl StepLedger {
                 (CallEnd::Answered, unanswered(key, FailureCause::Timeout, &why, acted).into())
             }
             ToolOutcome::Stopped(progress) => {
-                let progress = progress.map(|progress| match progress {
-                    Value::String(text) => text,
-                    other => other.to_string(),
+                let progress = progress.map(|progress| match progress.as_str() {
+                    Some(text) => text.to_owned(),
+                    None => progress.to_string(),
                 });
                 let why = progress.map(|progress| format!("its last progress was {progress}")).unwrap_or_default();
                 let (end, cause) = if call.ran {
@@ -616,10 +617,7 @@ impl StepLedger {
 
 /// A call's input is a record: anything else is wrapped under `value`.
 fn record(input: Value) -> Value {
-    match input {
-        Value::Object(_) => input,
-        other => Value::Object(Map::from_iter([("value".to_owned(), other)])),
-    }
+    if input.is_object() { input } else { Value::Object(Map::from_iter([("value".to_owned(), input)])) }
 }
 
 fn count(blocks: &[Block], wanted: impl Fn(&Block) -> bool) -> u32 {

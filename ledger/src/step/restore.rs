@@ -39,6 +39,7 @@ impl StepLedger {
         ledger
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "all other events are about a call, or change no evidence")]
     fn restore_one(&mut self, event: &Event) {
         if let Some(key) = event.call()
             && let Some(carried) = self.carried.iter_mut().find(|carried| carried.key == key)
@@ -64,9 +65,12 @@ impl StepLedger {
             Event::InterruptRecorded(recorded) => self.interrupt = Some(recorded.by),
             Event::StepStreamed(streamed) => {
                 self.stream = Some(streamed.exit);
-                self.failure = streamed.failure.clone().map(|error| match error.class {
-                    FailureClass::Provider(class) => Failure::Provider(ProviderError::new(class, error.message)),
-                    _ => Failure::Other(error),
+                self.failure = streamed.failure.clone().map(|error| {
+                    if let FailureClass::Provider(class) = error.class {
+                        Failure::Provider(ProviderError::new(class, error.message))
+                    } else {
+                        Failure::Other(error)
+                    }
                 });
                 self.broken = streamed.broken;
                 self.finish = streamed.finish.map(|reason| {
@@ -93,6 +97,7 @@ impl StepLedger {
 
 impl Call {
     /// Takes in one of its events from the log; `true` if the host's machinery broke.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "all other events change nothing about a call")]
     fn restore_one(&mut self, event: &Event) -> bool {
         match event {
             Event::ToolInputEnded(ended) => {
@@ -138,12 +143,22 @@ impl Call {
                     // A decline with feedback keeps the feedback as metadata.
                     FailureCause::Declined if failed.metadata.is_none() => CallEnd::Stopped,
                     FailureCause::Dismissed => CallEnd::Dismissed,
-                    FailureCause::Interrupted => CallEnd::Cancelled,
+                    FailureCause::Interrupted if !self.hosted => CallEnd::Cancelled,
                     FailureCause::Infra => {
                         let message = failed.metadata.as_ref().and_then(Value::as_str);
                         CallEnd::Infra(InfraCause::new(message.unwrap_or_default()))
                     }
-                    _ => CallEnd::Answered,
+                    FailureCause::Execution
+                    | FailureCause::Panic
+                    | FailureCause::Timeout
+                    | FailureCause::UnknownTool
+                    | FailureCause::InvalidArguments
+                    | FailureCause::Declined
+                    | FailureCause::Denied
+                    | FailureCause::Interrupted
+                    | FailureCause::NotRun
+                    | FailureCause::ResultMissing
+                    | FailureCause::ToolsDisabled => CallEnd::Answered,
                 });
                 return failed.cause == FailureCause::Infra;
             }
