@@ -31,21 +31,16 @@ fn play(seed: u64) -> Result<(Value, Value), String> {
             return Ok((scenario, result));
         }
         let script = scenario["script"].as_array_mut().unwrap();
-        for asked in waiting {
-            let call = &asked["call"];
-            script.push(match rng.below(5) {
-                0 => json!({"decline": call}),
-                1 => json!({"decline": call, "feedback": "not like that"}),
-                2 => json!({"crash": {}}),
-                3 => json!({"interrupt": {}}),
-                _ => json!({"approve": call}),
-            });
-            script.push(json!({"run": {}}));
-            // A refusal, an interrupt or a crash may settle what else waits.
-            if !script[script.len() - 2]["approve"].is_string() {
-                break;
-            }
-        }
+        // One answer at a time: a refusal, an interrupt or a crash may settle what else waits.
+        let call = &waiting[0]["call"];
+        script.push(match rng.below(5) {
+            0 => json!({"decline": call}),
+            1 => json!({"decline": call, "feedback": "not like that"}),
+            2 => json!({"crash": {}}),
+            3 => json!({"interrupt": {}}),
+            _ => json!({"approve": call}),
+        });
+        script.push(json!({"run": {}}));
     }
     Ok((scenario, json!({})))
 }
