@@ -16,7 +16,8 @@ async fn a_killed_host_takes_its_commands_along() {
     for command in [
         "trap '' TERM HUP; exec 9>alive; (sleep 1000 >/dev/null 2>&1 &); echo ready >&9; sleep 1000",
         // The host has cancelled the call, and is killed before its grace is over.
-        "trap 'echo ready >&9' TERM; exec 9>alive; echo cancel; while :; do sleep 1000; done",
+        // A `wait` is interrupted by the signal; a child in the foreground could miss it, and delay the trap.
+        "trap 'echo ready >&9' TERM; exec 9>alive; echo cancel; while :; do sleep 1000 & wait; done",
     ] {
         let folder = tempfile::tempdir().unwrap();
         Alive::make(folder.path());
