@@ -11,8 +11,11 @@ use settled_provider_api::{ErrorClass, ProviderError};
 use settled_store_memory::MemoryStore;
 use settled_testkit::{Stream, agent, script, tools};
 
+/// An event by its name in the table.
+type Named = (&'static str, fn(Stream) -> Stream);
+
 /// The events of the whole stream, one at a time.
-fn events() -> Vec<(&'static str, fn(Stream) -> Stream)> {
+fn events() -> Vec<Named> {
     vec![
         ("start", |s| s.start()),
         ("text_start", |s| s.text_start("t")),
