@@ -20,15 +20,20 @@ const START: &str =
 const DELTA: &str =
     "{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"Hello there\"}}";
 
-/// The least that a borrowed parse can read.
+/// The least that a decoder must read of a delta.
 #[derive(Deserialize)]
 struct Bare<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    index: u64,
     #[serde(borrow)]
     delta: BareDelta<'a>,
 }
 
 #[derive(Deserialize)]
 struct BareDelta<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
     #[serde(borrow)]
     text: Cow<'a, str>,
 }
@@ -52,7 +57,7 @@ fn main() {
                 let start = Instant::now();
                 for _ in 0..DELTAS {
                     let line: Bare<'_> = serde_json::from_str(black_box(DELTA)).unwrap();
-                    black_box(line.delta.text.len());
+                    black_box((line.kind.len(), line.index, line.delta.kind.len(), line.delta.text.len()));
                 }
                 bare.push(start.elapsed());
             }

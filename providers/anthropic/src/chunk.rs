@@ -1,11 +1,11 @@
-//! The shape of one line on the wire: borrowed from its text, flat, since a tagged enum would cost twice as much.
+//! The shape of one line on the wire: borrowed from its text.
 
 use std::borrow::Cow;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// The data of one event: the fields of every type together; what is rare stays raw.
+/// The data of any event: what is rare stays raw.
 #[derive(Deserialize)]
 pub(crate) struct Line<'a> {
     #[serde(borrow, default, rename = "type")]
@@ -13,7 +13,7 @@ pub(crate) struct Line<'a> {
     #[serde(default)]
     pub(crate) index: Option<u64>,
     #[serde(borrow, default)]
-    pub(crate) delta: Option<Delta<'a>>,
+    pub(crate) delta: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(crate) content_block: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -26,26 +26,38 @@ pub(crate) struct Line<'a> {
     pub(crate) error: Option<&'a RawValue>,
 }
 
-/// A piece of a block, or what `message_delta` says.
+/// The data of a `content_block_delta`, which most events are: read at one go.
 #[derive(Deserialize)]
-pub(crate) struct Delta<'a> {
+pub(crate) struct PieceLine<'a> {
+    #[serde(borrow, rename = "type")]
+    pub(crate) kind: Text<'a>,
+    pub(crate) index: u64,
+    #[serde(borrow)]
+    pub(crate) delta: Piece<'a>,
+}
+
+/// A piece of a block.
+#[derive(Deserialize)]
+pub(crate) struct Piece<'a> {
     #[serde(borrow, default, rename = "type")]
-    pub(crate) kind: Option<Text<'a>>,
-    #[serde(borrow, default)]
+    pub(crate) kind: Text<'a>,
+    /// Its text, whatever the type calls it.
+    #[serde(borrow, default, alias = "thinking", alias = "signature")]
     pub(crate) text: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    pub(crate) thinking: Option<Text<'a>>,
     /// A text of JSON; an object from some gateways.
     #[serde(borrow, default)]
     pub(crate) partial_json: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    pub(crate) signature: Option<Text<'a>>,
     #[serde(borrow, default)]
     pub(crate) content: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(crate) encrypted_content: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(crate) citation: Option<&'a RawValue>,
+}
+
+/// What a `message_delta` says.
+#[derive(Default, Deserialize)]
+pub(crate) struct MessageDelta<'a> {
     #[serde(borrow, default)]
     pub(crate) stop_reason: Option<Text<'a>>,
     #[serde(borrow, default)]

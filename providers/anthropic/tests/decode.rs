@@ -474,7 +474,7 @@ fn citations_and_blocks_that_go_back_as_they_came() {
 #[test]
 fn errors_inside_a_stream() {
     let busy = json!({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}});
-    check(&[busy.clone()], &["error overloaded: Overloaded (code overloaded_error)"]);
+    check(std::slice::from_ref(&busy), &["error overloaded: Overloaded (code overloaded_error)"]);
     check(
         &[begin(0, empty_text()), text(0, "a"), busy.clone(), text(0, "b"), finish("end_turn"), busy, stop()],
         &["0 text", "0 + a", "0 end", "error overloaded: Overloaded (code overloaded_error)"],
@@ -505,7 +505,7 @@ fn errors_inside_a_stream() {
         ("invalid_request_error", "Too much media: 0 document pages + 101 images > 100", "payload_too_large"),
     ] {
         let error = json!({"type": "error", "error": {"type": kind, "message": message}});
-        check(&[error.clone()], &[&format!("error {class}: {message} (code {kind})")]);
+        check(std::slice::from_ref(&error), &[&format!("error {class}: {message} (code {kind})")]);
         // The same as a document under status 200.
         check_body(&error.to_string(), &[&format!("error {class}: {message} (code {kind})")]);
     }

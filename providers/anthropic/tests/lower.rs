@@ -520,7 +520,7 @@ fn there_are_at_most_four_breakpoints() {
     assert_eq!(count(&[], json!({"name": "w"})), 4);
     assert_eq!(count(&[], json!({"name": "w", "cache_control": {"type": "ephemeral"}})), 4);
     // The raw system replaces ours, with its own breakpoint.
-    assert_eq!(count(&[("system", marked.clone())], json!({"name": "w"})), 3);
+    assert_eq!(count(&[("system", marked)], json!({"name": "w"})), 3);
     assert_eq!(count(&[("cache_control", json!({"type": "ephemeral"}))], json!({"name": "w"})), 1);
 }
 

@@ -339,7 +339,7 @@ fn streams_come_out_as_expected_at_every_split() {
 
 #[test]
 fn failures_have_the_right_class() {
-    let mut table: BTreeMap<(u16, String), Vec<(&str, Option<bool>)>> = BTreeMap::new();
+    let mut table: BTreeMap<(u16, String), Vec<_>> = BTreeMap::new();
     let found = each(|name, dialect, exchange| {
         let status = exchange.response.status;
         if status < 400 {
