@@ -41,14 +41,14 @@ impl List {
                         break;
                     }
                 }
-                lines.note_all_seen(&walk);
+                lines.note_unseen(&walk);
             }
             Some(glob) => {
                 let mut walk = Walk::new(root, stop);
                 walk.files(&folder, shown, skipped, &mut |file| {
                     Ok(if glob.is_match(file.below) { lines.push(&file.shown) } else { ControlFlow::Continue(()) })
                 })?;
-                lines.note_all_seen(&walk);
+                lines.note_unseen(&walk);
             }
         }
         Ok(ToolOutput::text(lines.finish(|| match &self.glob {
@@ -94,7 +94,7 @@ impl Lines {
     }
 
     /// Says so if the walk left something out.
-    pub(crate) fn note_all_seen(&mut self, walk: &Walk<'_>) {
+    pub(crate) fn note_unseen(&mut self, walk: &Walk<'_>) {
         if walk.left == 0 {
             self.note(format!("only the first {MAX_ENTRIES} entries were looked at: narrow it with `path`"));
         }

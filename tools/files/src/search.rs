@@ -83,7 +83,7 @@ impl Search {
                     Err(error) => Err(error),
                 }
             })?;
-            lines.note_all_seen(&walk);
+            lines.note_unseen(&walk);
         } else if let Some(text) = contents(root, &start, shown, &mut unsearched)? {
             let _all_or_not = matches(&pattern, shown, &text, &mut lines, stop)?;
         }
