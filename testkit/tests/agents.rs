@@ -1,5 +1,4 @@
 //! What is interesting about an agent, each in a few lines.
-#![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 use serde_json::json;
 use settled_provider_api::{ErrorClass, ModelInfo, Price, ProviderError, Rates, Usage};
