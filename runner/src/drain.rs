@@ -166,6 +166,7 @@ impl Drain {
                     self.fail_open_step().await?;
                     return self.settle(Outcome::Failed, Some(error)).await;
                 }
+                Swept::Interrupted => return self.settle(Outcome::Interrupted, None).await,
                 Swept::Border => {
                     let failed = self.fold.execution.as_ref().and_then(|execution| execution.failed.clone());
                     if let Some((error, settlement)) = failed.filter(|_| !swept.aborted) {

@@ -68,3 +68,9 @@ impl From<AdmitError> for Error {
         }
     }
 }
+
+impl From<std::convert::Infallible> for Error {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
+    }
+}

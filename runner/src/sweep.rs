@@ -30,6 +30,8 @@ pub(crate) struct Sweep {
 
 /// Where a swept execution goes on.
 pub(crate) enum Swept {
+    /// Nowhere: it was interrupted.
+    Interrupted,
     /// At a border between steps.
     Border,
     /// At the end of a step's stream.
@@ -86,7 +88,9 @@ pub(crate) async fn sweep(drain: &mut Drain) -> Result<Sweep, Lost> {
                 drain.owe(attempt.ledger.admit_stream_exit(StreamExit::Interrupted));
                 drain.owe(attempt.ledger.fail_unsettled_tools(Unsettled::AtSweep));
                 drain.owe_urgently(attempt.ledger.fail_assistant(StepEnd::default()));
-                (Swept::Border, false, true)
+                // An interrupt that came while a call ran again is for the execution, and it is over.
+                let interrupted = attempt.ledger.interrupted_by().is_some();
+                (if interrupted { Swept::Interrupted } else { Swept::Border }, false, true)
             }
         }
         (None, _) => {

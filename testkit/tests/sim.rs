@@ -54,7 +54,7 @@ fn run(scenario: &Value) -> Result<Value, String> {
         Ok(Arc::new(store.clone()))
     });
     let result = result.map_err(|error| format!("{error}\n{text}"))?;
-    let mut json: Value = serde_json::from_str(&result.to_json().to_string()).unwrap();
+    let mut json: Value = serde_json::from_str(result.to_json()).unwrap();
     json["transcript"] = result.transcript.to_string().into();
     Ok(json)
 }
