@@ -68,6 +68,46 @@ pub(crate) struct MessageDelta<'a> {
     pub(crate) container: Option<&'a RawValue>,
 }
 
+impl<'a> PieceLine<'a> {
+    /// Reads a line; `None` where it is no piece.
+    pub(crate) fn read(line: &'a str) -> Option<Self> {
+        let read = Self::plain(line).or_else(|| serde_json::from_str(line).ok())?;
+        (read.kind.0 == Self::KIND).then_some(read)
+    }
+
+    /// The type of these lines.
+    pub(crate) const KIND: &'static str = "content_block_delta";
+
+    /// Reads a line in the very form that the wire writes, with a text without escapes: that takes a tenth of what any parser of JSON takes.
+    fn plain(line: &'a str) -> Option<Self> {
+        let rest = line.strip_prefix(r#"{"type":"content_block_delta","index":"#)?;
+        let (index, rest) = rest.split_at(rest.bytes().position(|byte| !byte.is_ascii_digit())?);
+        if index.len() > 1 && index.starts_with('0') {
+            return None;
+        }
+        let rest = rest.strip_prefix(r#","delta":{"type":""#)?;
+        let (kind, rest) = match rest.strip_prefix(r#"text_delta","text":""#) {
+            Some(rest) => ("text_delta", rest),
+            None => ("thinking_delta", rest.strip_prefix(r#"thinking_delta","thinking":""#)?),
+        };
+        let (text, rest) = rest.split_at(rest.bytes().position(|byte| matches!(byte, b'"' | b'\\' | ..b' '))?);
+        // The wire pads lines with spaces.
+        let rest = rest.strip_prefix("\"}")?.trim_start_matches(' ').strip_prefix('}')?;
+        rest.is_empty().then_some(Self {
+            kind: Text(Cow::Borrowed(Self::KIND)),
+            index: index.parse().ok()?,
+            delta: Piece {
+                kind: Text(Cow::Borrowed(kind)),
+                text: Some(Text(Cow::Borrowed(text))),
+                partial_json: None,
+                content: None,
+                encrypted_content: None,
+                citation: None,
+            },
+        })
+    }
+}
+
 /// A text that is borrowed where it has no escapes.
 ///
 /// (Inside an `Option`, serde would not borrow a plain `Cow`.)

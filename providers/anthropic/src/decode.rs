@@ -35,7 +35,7 @@ pub const IGNORED_FIELDS: [&str; 12] = [
 ];
 
 /// The type of the lines that bring pieces of blocks.
-const PIECE: &str = "content_block_delta";
+const PIECE: &str = PieceLine::KIND;
 
 /// How much of a body is looked at to see what it is.
 const LONGEST_LEAD: usize = 4_096;
@@ -238,8 +238,7 @@ impl State {
         if name == PIECE
             && !self.over
             && !self.failed
-            && let Ok(line) = serde_json::from_str::<PieceLine<'_>>(text)
-            && line.kind.0 == PIECE
+            && let Some(line) = PieceLine::read(text)
         {
             let before = events.len();
             self.piece(line.index, line.delta, events).map_err(|what| undecoded(&what, offset, text))?;

@@ -514,6 +514,34 @@ fn errors_inside_a_stream() {
 }
 
 #[test]
+fn pieces_in_every_spelling() {
+    let start = stream(&[begin(0, empty_text())]);
+    for (data, said) in [
+        (r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"a é"}}"#, "a é"),
+        (r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"a"}   }  "#, "a"),
+        (r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"a\n\"\u00e9"}}"#, "a\n\"é"),
+        (r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"a"},"p":"xx"}"#, "a"),
+        (r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"a","p":"xx"}}"#, "a"),
+        (r#"{"index":0,"delta":{"text":"a","type":"text_delta"},"type":"content_block_delta"}"#, "a"),
+        (r#"{ "type" : "content_block_delta", "index" : 0, "delta" : {"type" : "text_delta", "text" : "a"}}"#, "a"),
+    ] {
+        for name in ["event: content_block_delta\n", "event: message\n", ""] {
+            check_body(&format!("{start}{name}data: {data}\n\n"), &["0 text", &format!("0 + {said}"), "0 end"]);
+        }
+    }
+    for data in [
+        "{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"a\tb\"}}",
+        r#"{"type":"content_block_delta","index":00,"delta":{"type":"text_delta","text":"a"}}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"a"}}}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"a"}"#,
+        r#"{"type":"content_block_delta","index":99999999999999999999,"delta":{"type":"text_delta","text":"a"}}"#,
+    ] {
+        let lines = decode(format!("{start}event: content_block_delta\ndata: {data}\n\n").as_bytes(), &[]);
+        assert!(lines.len() == 1 && lines[0].starts_with("failed invalid_output: a line is no event"), "{lines:?}");
+    }
+}
+
+#[test]
 fn what_is_refused() {
     check(
         &[json!("{\"type\":")],
