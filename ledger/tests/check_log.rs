@@ -429,7 +429,7 @@ fn a_call_that_a_pause_leaves_open_is_settled_by_the_step_that_continues() {
         &[(I6, 10, "has produced something")],
     );
     let stop = [step_with(hosted_call(call(0))), vec![over(1), ended(1)]].concat();
-    check("no pause", stop, &[(I1, 7, "has no outcome")]);
+    check("no pause", stop, &[(I1, 7, "has no outcome at its step's terminal")]);
 }
 
 #[test]

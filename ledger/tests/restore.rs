@@ -212,6 +212,12 @@ fn the_last_attempt_counts_and_the_last_step_has_no_tools() {
     twin.same();
     assert!(!twin.bench.ledger.needs_continuation());
 
+    // No sound log has anything of an attempt before the last; were it there, it would not count.
+    let mut earlier = Bench::new();
+    earlier.say(&ProviderEvent::text_start(0));
+    earlier.log.push(started(1, 2).into());
+    assert!(!restored(&earlier.log, Vec::new()).output_started());
+
     let mut again = Bench::new();
     let first = again.log.clone();
     again.log = [first, again.log].concat();
