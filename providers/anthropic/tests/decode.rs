@@ -664,3 +664,46 @@ fn usage_can_be_asked_for_without_a_finish() {
     decoder.push(stream(&[start]).as_bytes(), &mut VecDeque::new()).unwrap();
     assert_eq!(decoder.usage().unwrap().input, Some(9));
 }
+
+#[test]
+fn damaged_bodies_decode_to_the_same_at_every_split() {
+    let body = stream(&[
+        json!({"type": "message_start", "message": {"id": "m1", "usage": {"input_tokens": 3}}}),
+        begin(0, json!({"type": "thinking", "thinking": "hm", "signature": "s"})),
+        end(0),
+        begin(1, empty_text()),
+        text(1, "a é"),
+        begin(2, call("a")),
+        input(2, "{\"x\":1}"),
+        end(2),
+        begin(3, json!({"type": "web_search_tool_result", "tool_use_id": "s", "content": []})),
+        finish("tool_use"),
+        stop(),
+    ]);
+    let mut seed: u64 = 1;
+    let mut below = |bound: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((seed >> 33) as usize) % bound
+    };
+    for _ in 0..3_000 {
+        let mut damaged = body.clone().into_bytes();
+        for _ in 0..1 + below(4) {
+            let at = below(damaged.len());
+            match below(4) {
+                0 => damaged[at] = b"{}[]\",:\\\n 0a\xff"[below(13)],
+                1 => drop(damaged.remove(at)),
+                2 => damaged.truncate(at + 1),
+                _ => {
+                    // A piece of it is there twice.
+                    let from = below(at + 1);
+                    let piece = damaged[from..=at].to_vec();
+                    damaged.splice(from..from, piece);
+                }
+            }
+        }
+        let whole = decode(&damaged, &[]);
+        let cuts = [below(damaged.len()), below(damaged.len())];
+        let cuts = [cuts[0].min(cuts[1]), cuts[0].max(cuts[1])];
+        assert_eq!(decode(&damaged, &cuts), whole, "{cuts:?} of {}", String::from_utf8_lossy(&damaged));
+    }
+}

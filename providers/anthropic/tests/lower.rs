@@ -272,7 +272,7 @@ fn reasoning_goes_back_with_its_signature() {
 fn what_is_said_stands_in_front_of_calls() {
     check(
         vec![
-            Message::Assistant(vec![AssistantPart::Call(call("a", json!({}))), text("one"), text("two")]),
+            Message::Assistant(vec![text("zero"), AssistantPart::Call(call("a", json!({}))), text("one"), text("two")]),
             result("a", vec![" ".into()]),
             Message::Assistant(vec![AssistantPart::Call(call("lost", json!({})))]),
             Message::user("go on"),
@@ -280,7 +280,7 @@ fn what_is_said_stands_in_front_of_calls() {
             Message::user("go"),
         ],
         json!([
-            {"role": "assistant", "content": [said("one"), said("two"), {"type": "tool_use", "id": "a", "name": "f", "input": {}}]},
+            {"role": "assistant", "content": [said("zero"), said("one"), said("two"), {"type": "tool_use", "id": "a", "name": "f", "input": {}}]},
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "(no output)"}]},
             {"role": "assistant", "content": [{"type": "tool_use", "id": "lost", "name": "f", "input": {}}]},
             {"role": "user", "content": [
