@@ -180,7 +180,10 @@ impl Writer {
                     Ok(message) => message,
                     Err(RecvTimeoutError::Timeout) => {
                         // What cannot be read now is looked for again in a moment.
-                        let _ = self.look();
+                        let _ = execute(&self.db, "BEGIN").map_err(Fault::from).and_then(|()| self.look());
+                        if execute(&self.db, "COMMIT").is_err() {
+                            self.roll_back();
+                        }
                         continue;
                     }
                     Err(RecvTimeoutError::Disconnected) => return,
@@ -192,28 +195,29 @@ impl Writer {
                 }
             };
             if let Message::Call(call) = message {
-                self.group(call);
+                self.settle(vec![call], Company::Welcome);
             }
         }
     }
 
-    /// Runs a call and all that wait, in one transaction where that goes well.
-    fn group(&mut self, first: Box<dyn Call>) {
-        let mut calls = vec![first];
+    /// Commits calls and answers them all: in one transaction where that goes well, else one by one.
+    ///
+    /// While another process is in the way they wait; whoever has waited for long enough is told so.
+    fn settle(&mut self, mut calls: Vec<Box<dyn Call>>, company: Company) {
+        let mut jitter = Jitter::new();
         while !calls.is_empty() {
-            match self.commit(&mut calls, Company::Welcome) {
+            match self.commit(&mut calls, company) {
                 Err(Failed::Before(fault)) if fault.is_busy() => {
-                    // Whoever came later may wait longer yet.
-                    let late = calls.iter().position(|call| call.since().elapsed() < self.busy);
-                    let rest = calls.split_off(late.unwrap_or(calls.len()));
+                    // They are in the order in which they came.
+                    let patient = calls.iter().position(|call| call.since().elapsed() < self.busy);
+                    let rest = calls.split_off(patient.unwrap_or(calls.len()));
                     self.answer(calls, Err(Failed::Before(fault)));
                     calls = rest;
+                    thread::sleep(jitter.next());
                 }
                 Err(Failed::Before(_)) if calls.len() > 1 => {
                     for call in std::mem::take(&mut calls) {
-                        let mut alone = vec![call];
-                        let end = self.commit(&mut alone, Company::None);
-                        self.answer(alone, end);
+                        self.settle(vec![call], Company::None);
                     }
                 }
                 end => self.answer(std::mem::take(&mut calls), end),
@@ -223,11 +227,11 @@ impl Writer {
 
     /// Runs calls in one transaction, and commits it.
     fn commit(&mut self, calls: &mut Vec<Box<dyn Call>>, company: Company) -> Result<(), Failed> {
-        self.begin(calls)?;
+        self.begin()?;
         let before = self.db.total_changes();
         match self.run_all(calls, company) {
             Ok(done) => {
-                if let Err(error) = self.db.execute_batch("COMMIT") {
+                if let Err(error) = execute(&self.db, "COMMIT") {
                     self.roll_back();
                     return Err(Failed::AtCommit(error.into()));
                 }
@@ -249,23 +253,13 @@ impl Writer {
         }
     }
 
-    /// Begins a transaction that may write; waits while another process has one, until the first call has waited for long enough.
-    fn begin(&mut self, calls: &[Box<dyn Call>]) -> Result<(), Failed> {
+    /// Begins a transaction that may write.
+    fn begin(&mut self) -> Result<(), Failed> {
         if identity(&self.file) != self.identity {
             return Err(Failed::Before(Fault::Gone));
         }
         self.gate.let_pass();
-        let mut jitter = Jitter::new();
-        loop {
-            let begun = self.db.execute_batch("BEGIN IMMEDIATE").map_err(Fault::from);
-            match begun {
-                Ok(()) => break,
-                Err(fault) if fault.is_busy() && calls.iter().any(|call| call.since().elapsed() < self.busy) => {
-                    thread::sleep(jitter.next());
-                }
-                Err(fault) => return Err(Failed::Before(fault)),
-            }
-        }
+        execute(&self.db, "BEGIN IMMEDIATE").map_err(|error| Failed::Before(error.into()))?;
         self.look().map_err(|fault| {
             self.roll_back();
             Failed::Before(fault)
@@ -306,7 +300,7 @@ impl Writer {
     fn roll_back(&mut self) {
         self.memory.forget();
         // SQLite may have rolled it back already; the failure that counts came before.
-        let _ = self.db.execute_batch("ROLLBACK");
+        let _ = execute(&self.db, "ROLLBACK");
     }
 
     fn answer(&self, calls: Vec<Box<dyn Call>>, end: Result<(), Failed>) {
@@ -320,17 +314,19 @@ impl Writer {
     }
 
     /// Looks whether another connection has written: what is kept in mind is then old, and who listens is told.
+    ///
+    /// It is done in a transaction: what is committed between its queries would count as seen, and nobody would be told.
     fn look(&mut self) -> Result<(), Fault> {
         let version = self.db.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
         if version == self.version {
             return Ok(());
         }
-        self.version = version;
         self.memory.forget();
         if self.watch.is_watched() {
             self.watch.tell(&self.news()?);
         }
         self.seen = newest(&self.db)?;
+        self.version = version;
         Ok(())
     }
 
@@ -373,6 +369,11 @@ enum Failed {
     Before(Fault),
     /// The commit failed: whether it is durable is not known.
     AtCommit(Fault),
+}
+
+/// Runs a statement that was parsed before.
+fn execute(db: &Connection, statement: &str) -> rusqlite::Result<()> {
+    db.prepare_cached(statement)?.execute([]).map(drop)
 }
 
 /// The newest rows of `events` and `inbox`.

@@ -215,6 +215,29 @@ async fn rows_of_another_process_are_noticed_after_it_has_erased_newer_ones() {
     assert_eq!(event, Ok(Ok(Followed::Event(common::row("one").placed(id("s"), Seq::new(1))))));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_wake_up_is_lost_between_two_commits_of_another_process() {
+    let (_folder, path) = place();
+    let here = SqliteStore::builder(&path).poll(Duration::from_micros(50)).open().unwrap();
+    let there = SqliteStore::open(&path).unwrap();
+    let (mut one, mut two) = (owned(&there, "one").await, owned(&there, "two").await);
+    let mut events = [here.follow(&id("one"), Seq::START), here.follow(&id("two"), Seq::START)];
+    for events in &mut events {
+        assert_eq!(next(events).await, Ok(Followed::Synced(Seq::START)));
+    }
+    for round in 0..500 {
+        // The second commit comes while this process looks at the first.
+        for claimed in [&mut one, &mut two] {
+            claimed.head = append(&there, &claimed.fence, claimed.head, round, "x").await.unwrap();
+        }
+        for (events, name) in events.iter_mut().zip(["one", "two"]) {
+            let seen = tokio::time::timeout(Duration::from_secs(30), next(events)).await;
+            let should = common::row("x").placed(id(name), one.head);
+            assert_eq!(seen, Ok(Ok(Followed::Event(should))), "round {round}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn what_was_acknowledged_before_a_kill_is_there() {
     let (_folder, path) = place();
