@@ -1,1 +1,163 @@
-//! To be written.
+//! The `settled` command: runs agent sessions that settle, shows them, checks them.
+//!
+//! ```text
+//! settled run "Fix the failing test" --tools files,shell     streams the answer, shows each tool
+//! settled run --session ID "And the other one?"              goes on with a session
+//! settled log ID                                             steps, calls, times, settlements
+//! settled check ID                                           what every log must satisfy
+//! settled sessions                                           what there is
+//! settled scenario FILE...                                   scenario files, on the real runner
+//! settled demo                                               a whole session, without key or network
+//! ```
+//!
+//! # Where things go
+//!
+//! Sessions are kept in `sessions.db` in the data folder: `--data`, else `SETTLED_DATA`, else `settled` in the user's data folder (`XDG_DATA_HOME`, `~/.local/share`); only the user may read them.
+//! A session remembers the base URL, tools and folder that it was made with; a flag changes them for one run.
+//!
+//! The answer goes to standard output, everything else to standard error: so `settled run … > answer.txt` keeps the answer alone.
+//! With `--json` standard output has one JSON object for each event, live ones among them, and at last one of type `run.ended`.
+//!
+//! # Exit codes
+//!
+//! | code | meaning |
+//! |---|---|
+//! | 0 | done; the run completed |
+//! | 1 | the run failed, or `check` found a breach |
+//! | 2 | bad usage: a wrong flag, folder, session or file; no key |
+//! | 3 | the run waits for a person: `settled approve`, `decline`, `answer` or `dismiss`, then `settled run --session ID` |
+//! | 4 | the store cannot be used: locked, damaged, newer, no room |
+//! | 130 | interrupted |
+//! | 143 | told to stop (`SIGTERM`): `settled run --session ID` goes on |
+//!
+//! # When it is interrupted or killed
+//!
+//! Ctrl-C interrupts the run: tools are stopped, the step settles, and what was kept is said.
+//! A second Ctrl-C leaves at once.
+//! After that, as after `kill -9`, `settled run --session ID` goes on: a tool that had been started is not run again unless it says that it may, and the record says which results were lost.
+//! The lock of a process that died is free at once; only a session that was run from another program is waited for, until its lease has run out.
+//!
+//! The crate is a command; its library is there for the binary and the tests, and may change at any time.
+
+mod args;
+
+mod exit;
+
+mod data;
+
+mod wiring;
+
+mod run;
+
+mod screen;
+
+mod jsonl;
+
+mod ask;
+
+mod answer;
+
+mod log;
+
+mod timeline;
+
+mod check;
+
+mod sessions;
+
+mod scenario;
+
+mod demo;
+
+pub mod server;
+
+mod text;
+
+mod signals;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::args::{Args, Command};
+use crate::data::DataFolder;
+use crate::exit::{Exit, Failure};
+
+/// Runs the command with the arguments of the process.
+pub fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            // Help and version are asked for; the rest is a mistake.
+            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Completed };
+            return error.print().map_or(Exit::Failed, |()| exit).into();
+        }
+    };
+    let ended = obey(args);
+    match ended {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            if !failure.message.is_empty() {
+                // There is nobody to tell if this fails.
+                let _ = writeln!(io::stderr(), "settled: {failure}");
+            }
+            failure.exit.into()
+        }
+    }
+}
+
+fn obey(args: Args) -> Result<Exit, Failure> {
+    trace(args.verbose)?;
+    if let Command::Scenario(args) = &args.command {
+        // Each file has a runtime of its own, with a clock of its own.
+        return scenario::scenario(args);
+    }
+    let data = || DataFolder::choose(args.data.clone());
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::failed(format!("no threads can be started: {error}")))?;
+    let ended = runtime.block_on(async {
+        match args.command {
+            Command::Run(args) => Box::pin(run::run(args, &data()?)).await,
+            Command::Log(args) => log::log(args, &data()?).await,
+            Command::Check(args) => check::check(args, &data()?).await,
+            Command::Sessions(args) => sessions::sessions(args, &data()?).await,
+            Command::Approve(args) => answer::approve(args, &data()?).await,
+            Command::Decline(args) => answer::decline(args, &data()?).await,
+            Command::Answer(args) => answer::answer(args, &data()?).await,
+            Command::Dismiss(args) => answer::dismiss(args, &data()?).await,
+            Command::Interrupt(args) => answer::interrupt(args, &data()?).await,
+            Command::Scenario(_) => Ok(Exit::Completed),
+            Command::Demo(args) => Box::pin(demo::demo(args)).await,
+        }
+    });
+    // A thread that waits for somebody at the keyboard would be waited for otherwise.
+    runtime.shutdown_background();
+    ended
+}
+
+/// Sends traces to standard error: none but with `--verbose`, or as `RUST_LOG` says (`settled_runner=debug,info`).
+fn trace(verbose: u8) -> Result<(), Failure> {
+    let level = match verbose {
+        0 => None,
+        1 => Some("settled_runner=debug,settled_provider_wire=debug,settled_provider_openai=debug,info"),
+        _ => Some("trace"),
+    };
+    let asked = std::env::var("RUST_LOG").ok().filter(|text| !text.trim().is_empty());
+    let Some(filter) = level.map(str::to_owned).or(asked) else { return Ok(()) };
+    let targets: Targets = filter
+        .parse()
+        .map_err(|error| Failure::usage(format!("RUST_LOG is `{filter}`, which does not read: {error}")))?;
+    let written = fmt::layer().with_writer(io::stderr).with_ansi(false);
+    tracing_subscriber::registry().with(targets).with(written).init();
+    Ok(())
+}
+
+/// The README's example compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
