@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use serde_json::json;
 use settled_ledger::check::check_log;
-use settled_ledger::{LiveEvent, Outcome, Seq};
+use settled_ledger::{LiveEvent, Outcome};
 use settled_provider_api::{FixedKey, ModelInfo, ModelRef};
 use settled_provider_openai::chat::OpenAiChat;
 use settled_runner::{Agent, Runner, Session, SessionEvent, Settings};
