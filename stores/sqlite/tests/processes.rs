@@ -238,6 +238,32 @@ async fn no_wake_up_is_lost_between_two_commits_of_another_process() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_wake_up_is_lost_while_a_reader_reads() {
+    let (_folder, path) = place();
+    let store = SqliteStore::open(&path).unwrap();
+    let mut claimed = owned(&store, "s").await;
+    let mut events = store.follow(&id("s"), Seq::START);
+    assert_eq!(next(&mut events).await, Ok(Followed::Synced(Seq::START)));
+    for round in 0..300 {
+        // The last of them lands while the reader reads what the first has woken it for.
+        let (appending, mut head) = (store.clone(), claimed.head);
+        let fence = claimed.fence.clone();
+        let appends = tokio::spawn(async move {
+            for place in 0..3 {
+                head = append(&appending, &fence, head, round * 3 + place + 1, "x").await.unwrap();
+            }
+            head
+        });
+        for place in 1..=3 {
+            let seen = tokio::time::timeout(Duration::from_secs(30), next(&mut events)).await;
+            let should = common::row("x").placed(id("s"), claimed.head.plus(place));
+            assert_eq!(seen, Ok(Ok(Followed::Event(should))), "round {round}");
+        }
+        claimed.head = appends.await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn what_was_acknowledged_before_a_kill_is_there() {
     let (_folder, path) = place();
