@@ -14,9 +14,10 @@ use settled_provider_wire::{BodyKind, DEFAULT_LIMIT, Decoder, SseDecoder, SseIte
 
 use super::calls::{Calls, Piece};
 use super::chunk::{Chunk, Content, Counts, Delta, Fragment, Part};
-use super::error::{stream_error, undecoded};
+use super::error::stream_error;
 use super::options::{Dialect, ReasoningBack, ReasoningField};
 use super::usage::usage;
+use crate::undecoded;
 
 /// Fields that are read by nobody: they carry nothing of the answer.
 ///

@@ -20,7 +20,7 @@
 use std::time::SystemTime;
 
 use serde_json::Value;
-use settled_provider_api::{ErrorClass, ProviderError};
+use settled_provider_api::ProviderError;
 use settled_provider_wire::{Classifier, ErrorBody, failed_response};
 
 use super::options::Dialect;
@@ -41,12 +41,4 @@ pub fn response_error<'h>(
 /// The failure that an error inside a stream is; the same rules as for a status.
 pub(super) fn stream_error(dialect: &Dialect, error: &Value) -> ProviderError {
     Classifier::standard().error(&dialect.name, None, &ErrorBody::of(error))
-}
-
-/// What does not decode, with the beginning of it.
-pub(super) fn undecoded(what: &str, offset: u64, text: &str) -> ProviderError {
-    const SHOWN: usize = 160;
-    let shown: String = text.chars().take(SHOWN).collect();
-    let more = if text.chars().nth(SHOWN).is_some() { "…" } else { "" };
-    ProviderError::new(ErrorClass::InvalidOutput, format!("{what} at byte {offset} of the body: {shown}{more}"))
 }

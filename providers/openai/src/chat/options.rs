@@ -183,10 +183,7 @@ impl Dialect {
 
     /// The dialect of a base URL's host; `compatible` for a host that is not known.
     pub fn of_url(url: &str) -> Arc<Self> {
-        let behind_scheme = url.split_once("://").map_or(url, |(_, rest)| rest);
-        let authority = behind_scheme.split(['/', '?', '#']).next().unwrap_or_default();
-        let host = authority.rsplit('@').next().unwrap_or_default();
-        let host = host.split(':').next().unwrap_or_default().to_ascii_lowercase();
+        let host = crate::host(url);
         let speaks = |known: &String| {
             host.strip_suffix(known.as_str()).is_some_and(|before| before.is_empty() || before.ends_with('.'))
         };
