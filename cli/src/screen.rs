@@ -1,5 +1,6 @@
 //! What a person sees of a run: the answer on standard output, everything else on standard error.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -163,8 +164,11 @@ impl Screen {
             Event::StepStarted(_) => self.waiting = Some(Instant::now()),
             Event::TextStarted(started) => {
                 self.waiting = None;
-                self.texts.insert((started.message, started.ordinal), 0);
-                self.pause()?;
+                // Its first pieces may have come live, before this was durable: then they are shown already.
+                if let Entry::Vacant(block) = self.texts.entry((started.message, started.ordinal)) {
+                    block.insert(0);
+                    self.pause()?;
+                }
             }
             Event::TextEnded(ended) => {
                 self.kept.characters += ended.text.chars().count();
