@@ -23,15 +23,23 @@ use crate::undecoded;
 ///
 /// A test walks through recorded traffic and fails at a field that is neither here nor decoded.
 /// The fields of a response that only repeat the request are not listed; of a response, `id`, `model`, `status`, `incomplete_details`, `error`, `output` and `usage` are read.
-pub const IGNORED_FIELDS: [&str; 8] = [
+pub const IGNORED_FIELDS: [&str; 16] = [
     "annotation_index",
+    "background",
     "code",
     "command",
     "command_index",
     "copilot_usage",
+    "cost",
     "logprobs",
     "obfuscation",
+    "output",
+    "output_format",
+    "partial_image_b64",
+    "partial_image_index",
+    "quality",
     "sequence_number",
+    "size",
 ];
 
 /// How much of a body is looked at to see what it is.

@@ -10,7 +10,7 @@
 //! | openai | 400 | `model_not_found` | `invalid_request` |
 //! | openai | 400 | `context_length_exceeded` | `context_overflow` |
 //! | openai | 400 | `unsupported_file`: only PDF files are taken | `unsupported` |
-//! | openai | 400 | `invalid_value`: a file of an unsupported media type | `unsupported` |
+//! | openai | 400 | `invalid_value`: a file whose data is no media type that it takes | `invalid_request` |
 //!
 //! Inside a stream an `error` event, and a `response.failed` with its `error`, are read by the same rules.
 
