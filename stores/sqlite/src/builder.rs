@@ -25,6 +25,9 @@ use crate::{Shared, SqliteStore, checkpoint, readers, schema};
 /// How many threads read.
 const READERS: usize = 2;
 
+/// Leases that ran out so many milliseconds ago, a day, are forgotten.
+const LONG_GONE: i64 = 24 * 60 * 60 * 1_000;
+
 /// How long a checkpoint that stops the writer waits for others.
 const CHECKPOINT_BUSY: Duration = Duration::from_millis(100);
 
@@ -136,8 +139,9 @@ impl Builder {
         }))
         .map_err(|error| named(error.into()))?;
         // A lease that has run out is as good as none; those of workers that are long gone would stay for ever.
-        db.execute("DELETE FROM workers WHERE until <= ?1", [self.clock.now().as_millis()])
-            .map_err(|error| named(error.into()))?;
+        // If that cannot be done now it is done at another opening.
+        let long_gone = self.clock.now().as_millis().saturating_sub(LONG_GONE);
+        let _ = db.execute("DELETE FROM workers WHERE until <= ?1", [long_gone]);
         // The writer waits by itself, so that those who have waited for long are answered while others wait on.
         db.busy_timeout(Duration::ZERO).map_err(|error| named(error.into()))?;
         let version = db.query_row("PRAGMA data_version", [], |row| row.get(0)).map_err(|error| named(error.into()))?;

@@ -102,6 +102,6 @@ pub(crate) fn run(reads: &Arc<Mutex<Receiver<Read>>>, file: &Path, busy: Duratio
 /// A connection that only reads; it may write all the same, so that the last one that closes can bring the write-ahead log into the file.
 fn opened(file: &Path, busy: Duration) -> Result<Connection, Fault> {
     let db = connect(file, OpenFlags::SQLITE_OPEN_READ_WRITE, busy)?;
-    db.execute_batch("PRAGMA query_only = ON; PRAGMA wal_autocheckpoint = 0;")?;
+    db.execute_batch("PRAGMA query_only = ON;")?;
     Ok(db)
 }

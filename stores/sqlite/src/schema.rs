@@ -26,7 +26,7 @@ use settled_ledger::store::{StoreError, StoreErrorKind};
 use crate::error::Fault;
 use crate::wait::Jitter;
 
-/// The version of the schema that this version writes; files of older versions are brought up when they are opened.
+/// The version of the schema that this version writes; there is none older that would have to be brought up.
 pub(crate) const VERSION: i64 = 1;
 
 /// What the file says it is: `setl`.
@@ -113,12 +113,18 @@ CREATE VIEW timeline AS
     ORDER BY events.id;
 ";
 
-/// Opens the file for writing, makes it if there is none, and brings it up to this version.
+/// Opens the file for writing, and makes it if there is none.
 pub(crate) fn open(file: &Path, busy: Duration) -> Result<Connection, StoreError> {
     // Whoever makes the file closes it once more before SQLite opens it; nobody else in this process may have it open by then.
     let _alone = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
     make(file)?;
     let db = connect(file, OpenFlags::SQLITE_OPEN_READ_WRITE, busy).map_err(|fault| fault.named(file))?;
+    let read_only = db.is_readonly(rusqlite::MAIN_DB).map_err(|error| Fault::from(error).named(file))?;
+    if read_only {
+        let message =
+            format!("`{}` may not be written to: look at its permissions and those of its folder", file.display());
+        return Err(StoreError::new(StoreErrorKind::ReadOnly, message));
+    }
     let (application, empty) = patiently(busy, || {
         // One transaction: another process may be making the tables just now.
         let tx = db.unchecked_transaction()?;
@@ -130,12 +136,6 @@ pub(crate) fn open(file: &Path, busy: Duration) -> Result<Connection, StoreError
     if application != APPLICATION && !empty {
         let message = format!("`{}` is a SQLite database of another application: give another path", file.display());
         return Err(StoreError::new(StoreErrorKind::Corrupt, message));
-    }
-    let writable = !db.is_readonly(rusqlite::MAIN_DB).map_err(|error| Fault::from(error).named(file))?;
-    if !writable {
-        let message =
-            format!("`{}` may not be written to: look at its permissions and those of its folder", file.display());
-        return Err(StoreError::new(StoreErrorKind::ReadOnly, message));
     }
     let version = patiently(busy, || prepare(&db)).map_err(|fault| fault.named(file))?;
     if version > VERSION {
@@ -154,6 +154,8 @@ pub(crate) fn connect(file: &Path, access: OpenFlags, busy: Duration) -> Result<
     let db = Connection::open_with_flags(file, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     db.busy_timeout(busy)?;
     db.set_prepared_statement_cache_capacity(64);
+    // On Apple's disks a sync reaches the disk only so; a checkpoint needs it as much as a commit.
+    db.execute_batch("PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON; PRAGMA wal_autocheckpoint = 0;")?;
     Ok(db)
 }
 
@@ -175,15 +177,14 @@ fn make(file: &Path) -> Result<(), StoreError> {
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let kind = match options.open(file).map_err(|error| (error.kind(), error)) {
-        Ok(_) | Err((io::ErrorKind::AlreadyExists, _)) => return Ok(()),
-        Err((io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem, error)) => {
-            (StoreErrorKind::ReadOnly, error)
-        }
-        Err((_, error)) => (StoreErrorKind::Unavailable, error),
+    let Err(error) = options.open(file) else { return Ok(()) };
+    let kind = match error.kind() {
+        io::ErrorKind::AlreadyExists => return Ok(()),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => StoreErrorKind::ReadOnly,
+        _ => StoreErrorKind::Unavailable,
     };
-    let message = format!("`{shown}` cannot be made: {}; look at the permissions of its folder", kind.1);
-    Err(StoreError::new(kind.0, message))
+    let message = format!("`{shown}` cannot be made: {error}; look at the permissions of its folder");
+    Err(StoreError::new(kind, message))
 }
 
 /// Sets a connection up to write, makes the tables where there are none, and answers the schema's version.
@@ -192,14 +193,8 @@ fn prepare(db: &Connection) -> Result<i64, Fault> {
     if version > VERSION {
         return Ok(version);
     }
-    // A commit is durable when it is answered: the log is synced at every one, on Apple's disks with the flush that reaches them.
-    db.execute_batch(
-        "PRAGMA journal_mode = WAL;
-         PRAGMA synchronous = FULL;
-         PRAGMA fullfsync = ON;
-         PRAGMA wal_autocheckpoint = 0;
-         PRAGMA temp_store = MEMORY;",
-    )?;
+    // A commit is durable when it is answered: the log is synced at every one.
+    db.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY;")?;
     if version < VERSION {
         db.execute_batch("BEGIN IMMEDIATE")?;
         let made = made(db).and_then(|()| Ok(db.execute_batch("COMMIT")?));

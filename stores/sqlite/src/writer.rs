@@ -255,7 +255,8 @@ impl Writer {
 
     /// Begins a transaction that may write.
     fn begin(&mut self) -> Result<(), Failed> {
-        if identity(&self.file) != self.identity {
+        let found = identity(&self.file);
+        if found.is_none() || found != self.identity {
             return Err(Failed::Before(Fault::Gone));
         }
         self.gate.let_pass();

@@ -8,12 +8,14 @@ use std::fs::{self, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
 
 use rusqlite::Connection;
 use settled_ledger::store::{
     AppendError, Batch, Catalog, EventLog, Inbox, NewSession, Ownership, StoreError, StoreErrorKind,
 };
-use settled_ledger::{BatchId, InputId, NewInput, NewInputKind, Seq, Timestamp};
+use settled_ledger::{BatchId, Clock, InputId, NewInput, NewInputKind, Seq, Timestamp};
 use settled_store_sqlite::SqliteStore;
 
 use common::{LEASE, WORKER, append, id, log, owned, place, read, row};
@@ -300,16 +302,27 @@ async fn the_write_ahead_log_stays_bounded() {
     assert!(log < 24 << 20, "the log has begun anew: {log} bytes");
 }
 
+/// A clock that stands two days after the machine's.
+struct InTwoDays;
+
+impl Clock for InTwoDays {
+    fn now(&self) -> Timestamp {
+        Timestamp::default().plus(std::time::UNIX_EPOCH.elapsed().unwrap() + Duration::from_secs(2 * 24 * 3_600))
+    }
+}
+
 #[tokio::test]
-async fn a_lease_that_has_run_out_is_forgotten_at_the_next_opening() {
+async fn a_lease_that_ran_out_long_ago_is_forgotten() {
     let (_folder, path) = place();
+    let leases = || Connection::open(&path).unwrap().query_row("SELECT count(*) FROM workers", [], |row| row.get(0));
     let store = SqliteStore::open(&path).unwrap();
-    store.create(&id("s"), NewSession::default()).await.unwrap();
-    let claimed = store.claim(WORKER, std::time::Duration::ZERO, &id("s")).await.unwrap();
+    let claimed = owned(&store, "s").await;
     store.close().await;
     let store = SqliteStore::open(&path).unwrap();
-    let leases = Connection::open(&path).unwrap().query_row("SELECT count(*) FROM workers", [], |row| row.get(0));
-    assert_eq!(leases, Ok(0));
+    assert_eq!(leases(), Ok(1));
+    store.close().await;
+    let store = SqliteStore::builder(&path).clock(Arc::new(InTwoDays)).open().unwrap();
+    assert_eq!(leases(), Ok(0));
     // Nobody else has claimed it: the fence counts, and a renewal gives the session back to its owner.
     assert_eq!(append(&store, &claimed.fence, claimed.head, 1, "x").await, Ok(Seq::new(1)));
     store.renew(WORKER, LEASE).await.unwrap();
