@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use serde_json::Value;
+use settled_ledger::check::check_request;
 use settled_ledger::store::{Claimed, Next, SessionState};
 use settled_ledger::{
     AgentSelected, CarriedCall, CompactionReason, Event, Events, ExecutionId, ExecutionSettled, ExecutionStarted,
@@ -820,8 +821,15 @@ impl Drain {
         self.slot.leaked(call);
     }
 
-    /// Checks an outgoing request against the invariants, in debug builds.
-    pub(crate) fn watch_request(&self, _request: &Request) {}
+    /// Checks an outgoing request against the invariants, in debug builds: what breaks them is our own fault.
+    pub(crate) fn watch_request(&self, request: &Request) {
+        if cfg!(debug_assertions)
+            && let Ok(model) = self.shop.model(&request.model)
+        {
+            let breaches = check_request(request, &model.info.capabilities);
+            assert!(breaches.is_empty(), "a request is not well-formed: {breaches:?}");
+        }
+    }
 
     /// What may be kept for the next drain.
     pub(crate) fn into_kept(self) -> (SessionFold, Lowering) {
