@@ -822,9 +822,13 @@ fn linked(dialect: &Dialect, mut item: Map<String, Value>, after: &[String]) -> 
     state
 }
 
-/// What of a reasoning item goes back: all but its status, which the wire refuses.
+/// What of a reasoning item goes back: all but its status, which the wire refuses, and a list of no texts.
 fn reasoning_item(mut item: Map<String, Value>) -> Map<String, Value> {
-    item.retain(|field, value| field != "status" && !value.is_null());
+    item.retain(|field, value| match field.as_str() {
+        "status" => false,
+        "content" => *value != json!([]) && !value.is_null(),
+        _ => !value.is_null(),
+    });
     item.entry("summary").or_insert_with(|| json!([]));
     item
 }

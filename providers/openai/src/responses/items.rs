@@ -197,7 +197,7 @@ pub(super) struct Call {
     whole: Option<String>,
     /// The item says that it is cut off.
     cut: bool,
-    state: Option<Value>,
+    state: Map<String, Value>,
     over: bool,
 }
 
@@ -214,7 +214,7 @@ impl Call {
         };
         let (block, id) = (take(next), label(item));
         events.push_back(ProviderEvent::ToolInputStart(ToolInputStart::new(block, &*id, &*name, false)));
-        Ok(Self { block, id, name, streamed: String::new(), whole: None, cut: false, state: None, over: false })
+        Ok(Self { block, id, name, streamed: String::new(), whole: None, cut: false, state: Map::new(), over: false })
     }
 
     /// Takes a piece of the arguments.
@@ -244,7 +244,7 @@ impl Call {
         events: &mut VecDeque<ProviderEvent>,
     ) {
         self.cut = item.get("status").and_then(Value::as_str) == Some("incomplete");
-        self.state = (!state.is_empty()).then_some(Value::Object(state));
+        self.state = state;
         if !self.cut
             && let Some(input) = self.object()
         {
@@ -283,9 +283,17 @@ impl Call {
             return;
         }
         self.over = true;
+        // Written anew they would be another text, and what follows them no prefix that the server has cached.
+        if self.object().is_some() && self.arguments() != input.to_string() {
+            let arguments = json!(self.arguments());
+            let item = self.state.entry("item").or_insert_with(|| json!({}));
+            item.as_object_mut().map(|item| item.insert("arguments".to_owned(), arguments));
+        }
+        let state = std::mem::take(&mut self.state);
         events.push_back(ProviderEvent::tool_input_end(self.block));
-        let call = ToolCallEvent::new(self.block, &*self.id, &*self.name, input).state(self.state.take());
-        events.push_back(ProviderEvent::ToolCall(call));
+        let call = ToolCallEvent::new(self.block, &*self.id, &*self.name, input);
+        let state = (!state.is_empty()).then_some(Value::Object(state));
+        events.push_back(ProviderEvent::ToolCall(call.state(state)));
     }
 }
 

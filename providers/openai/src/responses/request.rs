@@ -24,6 +24,7 @@ const UNKNOWN_RESULT: &str = "(the result is not known)";
 /// - Reasoning goes back as the item it came as, where the server can read it (its content is encrypted or in the open, or the server has stored it) and something of the same answer follows it, as the wire wants.
 /// - Ids of messages and calls go back where all the reasoning goes back that they are linked with; else they are left out, and calls and their results still know each other.
 /// - A hosted call and its result go back as they came, where both may go back with their ids; else they are lowered like a local call and its result.
+/// - The arguments of a call go back in the very text that came, as long as they say the same.
 /// - Text goes back with its phase, its annotations, or as the refusal it was; blank text is left out.
 /// - A call's result is one text, or a list of texts, images and files.
 /// - Images go in by URL or inline; PDF and text files, and other documents, as files.
@@ -121,14 +122,12 @@ pub fn lower(request: &Request, dialect: &Dialect) -> Result<Value, ProviderErro
 /// The tools on offer, and the choice among them.
 fn tools(request: &Request, dialect: &Dialect) -> Result<(Vec<Value>, Option<Value>), ProviderError> {
     let own = request.tools.iter().map(|tool| {
-        json!({
-            "type": "function",
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": tool.input_schema,
-            // Where nothing is said, the wire is strict, and refuses most schemas.
-            "strict": false,
-        })
+        // Where nothing is said, the wire is strict, and refuses most schemas.
+        let mut own = json!({"type": "function", "name": tool.name, "parameters": tool.input_schema, "strict": false});
+        if !tool.description.is_empty() {
+            own["description"] = json!(tool.description);
+        }
+        own
     });
     let tools: Vec<Value> = dialect.hosted_tools.iter().cloned().chain(own).collect();
     let choice = match &request.tool_choice {
@@ -329,7 +328,10 @@ impl<'a> Lowering<'a> {
         lowered.insert("type".to_owned(), json!("function_call"));
         lowered.insert("call_id".to_owned(), json!(self.label(&call.id)));
         lowered.insert("name".to_owned(), json!(call.name));
-        lowered.insert("arguments".to_owned(), json!(call.input.to_string()));
+        let arguments = item(&call.state).and_then(|item| item.get("arguments")?.as_str());
+        let same = |text: &&str| serde_json::from_str(text).ok() == Some(call.input.clone());
+        let arguments = arguments.filter(same).map_or_else(|| call.input.to_string(), str::to_owned);
+        lowered.insert("arguments".to_owned(), json!(arguments));
         self.input.push(Value::Object(lowered));
         if call.hosted {
             let unknown = [Content::text(UNKNOWN_RESULT)];
