@@ -407,6 +407,17 @@ fn when_arguments_are_closed() {
     let begin = [added(0, call("a", "f", "")), arguments(0, "{}")];
     check(&[&begin[..], &[end()]].concat(), &["0 input \"a\" f", "0 + {}", "0 input end", "0 call \"a\" f {}", CALLS]);
     check(&begin, &["0 input \"a\" f", "0 + {}"]);
+    // The text that came is kept where it is not the one that we would write.
+    check(
+        &[added(0, call("a", "f", "")), done(0, call("a", "f", "{\"y\": 1, \"x\": 2}")), end()],
+        &[
+            "0 input \"a\" f",
+            "0 + {\"y\": 1, \"x\": 2}",
+            "0 input end",
+            r#"0 call "a" f {"x":2,"y":1} {"item":{"arguments":"{\"y\": 1, \"x\": 2}","id":"fc_a"}}"#,
+            CALLS,
+        ],
+    );
     // Arguments as an object, of a gateway; a label that is blank.
     let mut object = call("", "f", "");
     object["arguments"] = json!({"x": 1});

@@ -433,6 +433,16 @@ fn hosted_pairs() {
 }
 
 #[test]
+fn arguments_go_back_in_the_text_that_came() {
+    for (text, expected) in [("{\"x\": 1}", "{\"x\": 1}"), ("{\"x\": 2}", "{\"x\":1}"), ("{", "{\"x\":1}")] {
+        check(
+            vec![Message::Assistant(vec![call("a", Some(json!({"item": {"arguments": text}})))])],
+            json!([{"type": "function_call", "call_id": "a", "name": "f", "arguments": expected}]),
+        );
+    }
+}
+
+#[test]
 fn labels_that_are_too_long() {
     let long = "x".repeat(80);
     let (first, second) = (format!("{}_1", "x".repeat(62)), format!("{}_2", "x".repeat(62)));

@@ -379,8 +379,8 @@ fn whole_responses_come_out_like_their_streams() {
             return;
         }
         let body = exchange.response.body.as_str().unwrap();
-        let lines = body.lines().filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data:")?).ok());
-        let end = lines.filter(|line| line["response"]["status"] == "completed").last();
+        let mut lines = body.lines().filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data:")?).ok());
+        let end = lines.rfind(|line| line["response"]["status"] == "completed");
         let Some(response) = end.map(|line| line["response"].clone()) else { return };
         if response["output"] == json!([]) {
             short += 1;
