@@ -284,7 +284,8 @@ impl Call {
         }
         self.over = true;
         // Written anew they would be another text, and what follows them no prefix that the server has cached.
-        if self.object().is_some() && *input != *self.arguments() {
+        let anew = input.to_string();
+        if self.object().is_some() && self.arguments() != anew {
             let arguments = json!(self.arguments());
             let item = self.state.entry("item").or_insert_with(|| json!({}));
             item.as_object_mut().map(|item| item.insert("arguments".to_owned(), arguments));
