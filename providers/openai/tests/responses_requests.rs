@@ -33,11 +33,11 @@ fn parts(dialect: &Arc<Dialect>, body: &str) -> Vec<AssistantPart> {
                 said.entry(delta.index).or_default().push_str(&delta.text);
             }
             ProviderEvent::TextEnd(end) => {
-                let text = end.text.or(said.remove(&end.index)).unwrap_or_default();
+                let text = end.text.or_else(|| said.remove(&end.index)).unwrap_or_default();
                 parts.push(AssistantPart::Text(TextPart::new(text).state(end.state)));
             }
             ProviderEvent::ReasoningEnd(end) => {
-                let text = end.text.or(said.remove(&end.index)).unwrap_or_default();
+                let text = end.text.or_else(|| said.remove(&end.index)).unwrap_or_default();
                 parts.push(AssistantPart::Reasoning(TextPart::new(text).state(end.state)));
             }
             ProviderEvent::ToolCall(call) => {
@@ -126,7 +126,7 @@ fn same(body: &Value) -> Value {
     let mut body = same_value(body);
     let tools = body.get_mut("tools").map(Value::take);
     if let Some(Value::Array(tools)) = tools {
-        let name = |tool: &Value| tool["name"].as_str().or(tool["type"].as_str()).unwrap().to_owned();
+        let name = |tool: &Value| tool["name"].as_str().or_else(|| tool["type"].as_str()).unwrap().to_owned();
         body["tools"] = tools.into_iter().map(|tool| (name(&tool), tool)).collect();
     }
     let first = body.pointer("/input/0/role").and_then(Value::as_str);
@@ -216,7 +216,8 @@ fn requests_beside_those_of_the_recording_clients() {
                 continue;
             }
             let name = format!("{}#{number}", path.file_stem().unwrap().to_string_lossy());
-            let provider = exchanges[number]["provider"].as_str().unwrap_or(recording["provider"].as_str().unwrap());
+            let provider =
+                exchanges[number]["provider"].as_str().unwrap_or_else(|| recording["provider"].as_str().unwrap());
             let mut dialect = Dialect::clone(&Dialect::named(provider).unwrap_or_default());
             let tools = theirs["tools"].as_array().into_iter().flatten();
             let other = |tool: &&Value| tool["type"] != "function" || tool.get("defer_loading").is_some();

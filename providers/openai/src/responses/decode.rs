@@ -786,22 +786,14 @@ fn fill(
     seen.contains(&Form::Refusal)
 }
 
-/// Ends the parts of a message or of reasoning; whether the state of reasoning had a part to go with.
+/// Ends the parts of a message or of reasoning that are open; whether there was one.
 fn end_pieces(content: &mut Content, state: Option<&Map<String, Value>>, events: &mut VecDeque<ProviderEvent>) -> bool {
-    match content {
-        Content::Message(pieces) => {
-            for piece in pieces {
-                piece.end(state, events);
-            }
-            false
-        }
-        Content::Reasoning(pieces) => {
-            let last = pieces.len().saturating_sub(1);
-            let parts = pieces.iter_mut().enumerate();
-            parts.fold(false, |_, (at, piece)| piece.end(state.filter(|_| at == last), events))
-        }
-        Content::Call(_) | Content::Hosted(_) | Content::Other => false,
+    let (Content::Message(pieces) | Content::Reasoning(pieces)) = content else { return false };
+    let mut ended = false;
+    for piece in pieces {
+        ended |= piece.end(state, events);
     }
+    ended
 }
 
 /// State: an item as it goes back, and the reasoning that it is linked with.
