@@ -11,8 +11,8 @@ use settled_ledger::{Recorded, Seq};
 use settled_tools_api::SessionId;
 
 use crate::Shared;
+use crate::answer::Answer;
 use crate::read;
-use crate::readers::Answer;
 use crate::watch::Bell;
 
 /// How many events are read at once.
@@ -44,7 +44,7 @@ struct PageRead {
 enum Stage {
     /// There may be more to read.
     Stale,
-    Reading(Answer<PageRead>),
+    Reading(Answer<Result<PageRead, StoreError>>),
     /// All that was there has been read.
     Fresh,
     Over,
@@ -74,7 +74,7 @@ impl Follow {
         }
     }
 
-    fn read(&self) -> Answer<PageRead> {
+    fn read(&self) -> Answer<Result<PageRead, StoreError>> {
         let (session, number, after) = (self.session.clone(), self.number, self.after);
         self.shared.readers.call(self.shared.flights.begin(), move |db| {
             let end = read::end(db, &session)?.filter(|end| number.is_none_or(|number| number == end.number));

@@ -65,6 +65,8 @@ mod error;
 
 mod flight;
 
+mod answer;
+
 mod wait;
 
 use std::fmt;
@@ -82,6 +84,7 @@ use settled_ledger::store::{
 use settled_ledger::{Clock, Delivery, InboxItem, InputId, NewInput, Recorded, Seq, WorkerId};
 use settled_tools_api::SessionId;
 
+use crate::answer::Answer;
 pub use crate::builder::Builder;
 use crate::builder::Threads;
 use crate::error::Fault;
@@ -165,20 +168,20 @@ impl SqliteStore {
         threads.ended().await;
     }
 
-    async fn write<T, F>(&self, work: F) -> Result<T, Lost>
+    fn write<T, F>(&self, work: F) -> Answer<Result<T, Lost>>
     where
         T: Send + 'static,
         F: FnMut(&mut Tx<'_>) -> Result<T, Fault> + Send + 'static,
     {
-        self.shared.writer.call(self.shared.flights.begin(), work).await
+        self.shared.writer.call(self.shared.flights.begin(), work)
     }
 
-    async fn read<T, F>(&self, read: F) -> Result<T, StoreError>
+    fn read<T, F>(&self, read: F) -> Answer<Result<T, StoreError>>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> Result<Result<T, StoreError>, Fault> + Send + 'static,
     {
-        self.shared.readers.call(self.shared.flights.begin(), read).await
+        self.shared.readers.call(self.shared.flights.begin(), read)
     }
 }
 

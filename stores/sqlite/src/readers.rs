@@ -1,39 +1,20 @@
 //! The readers: a few threads with a connection each, so that no read waits for the writer.
 
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use futures_channel::oneshot;
 use rusqlite::{Connection, OpenFlags};
 use settled_ledger::store::StoreError;
 
+use crate::answer::Answer;
 use crate::error::{Fault, closed};
 use crate::flight::Flight;
 use crate::schema::connect;
 
 /// Something to read, and somebody to answer.
 pub(crate) type Read = Box<dyn FnOnce(Result<&Connection, StoreError>) + Send>;
-
-/// An answer that is on its way; dropping it leaves the read to its own end.
-pub(crate) struct Answer<T> {
-    answer: oneshot::Receiver<Result<T, StoreError>>,
-    file: Arc<Path>,
-    // The call is under way until the answer is seen.
-    _flight: Flight,
-}
-
-impl<T> Future for Answer<T> {
-    type Output = Result<T, StoreError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let answer = ready!(Pin::new(&mut self.answer).poll(cx));
-        Poll::Ready(answer.unwrap_or_else(|_| Err(closed(&self.file))))
-    }
-}
 
 /// The handles' end of the readers' channel.
 #[derive(Debug)]
@@ -48,22 +29,22 @@ impl ToReaders {
     }
 
     /// Has something read.
-    pub(crate) fn call<T, F>(&self, flight: Flight, read: F) -> Answer<T>
+    pub(crate) fn call<T, F>(&self, flight: Flight, read: F) -> Answer<Result<T, StoreError>>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> Result<Result<T, StoreError>, Fault> + Send + 'static,
     {
-        let (reply, answer) = oneshot::channel();
-        let (file, working) = (self.file.clone(), flight.clone());
+        let (reply, answer) = Answer::new(&self.file, flight.clone(), |file| Err(closed(file)));
+        let file = self.file.clone();
         let work: Read = Box::new(move |db| {
             let read = db.and_then(|db| transaction(db, read).unwrap_or_else(|fault| Err(fault.named(&file))));
-            drop(working);
+            drop(flight);
             // Whoever asked may have gone away.
             let _ = reply.send(read);
         });
         // Readers that are gone drop what is sent, and with it the answer's other end.
         let _ = self.reads.send(work);
-        Answer { answer, file: self.file.clone(), _flight: flight }
+        answer
     }
 }
 

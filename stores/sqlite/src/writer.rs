@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, Sender, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use rusqlite::Connection;
 use settled_ledger::Clock;
 use settled_ledger::store::StoreError;
 
+use crate::answer::Answer;
 use crate::checkpoint::Gate;
 use crate::error::{Fault, closed};
 use crate::flight::Flight;
@@ -90,19 +91,18 @@ impl ToWriter {
     }
 
     /// Has something written; what is answered is durable.
-    pub(crate) async fn call<T, F>(&self, flight: Flight, work: F) -> Result<T, Lost>
+    pub(crate) fn call<T, F>(&self, flight: Flight, work: F) -> Answer<Result<T, Lost>>
     where
         T: Send + 'static,
         F: FnMut(&mut Tx<'_>) -> Result<T, Fault> + Send + 'static,
     {
-        let (reply, answer) = oneshot::channel();
-        let work = Work { work, done: None, reply, since: Instant::now(), flight: flight.clone() };
-        if self.calls.send(Message::Call(Box::new(work))).is_err() {
-            return Err(Lost::Refused(closed(&self.file)));
-        }
         // The writer answers everything that it takes; if it is gone, what it had in hand may have been committed.
-        let answer = answer.await.unwrap_or_else(|_| Err(Lost::Unknown(closed(&self.file))));
-        drop(flight);
+        let gone = |file: &Path| Err(Lost::Unknown(closed(file)));
+        let (reply, answer) = Answer::new(&self.file, flight.clone(), gone);
+        let work = Work { work, done: None, reply, since: Instant::now(), flight };
+        if let Err(SendError(Message::Call(work))) = self.calls.send(Message::Call(Box::new(work))) {
+            work.answer(Err(Lost::Refused(closed(&self.file))));
+        }
         answer
     }
 
