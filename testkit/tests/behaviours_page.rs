@@ -1,5 +1,4 @@
 //! `docs/behaviours.md` names every scenario file, by its title, and no other.
-#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 
 use std::collections::BTreeSet;
 use std::fs;
