@@ -414,6 +414,60 @@ fn whole_responses_come_out_like_their_streams() {
     }
 }
 
+/// Lines that are lost, doubled or out of order: whatever comes, events keep their order, and are the same at every split.
+///
+/// Of a stream that lost one line, and was neither refused nor left without its end, nothing of the answer is missing.
+#[test]
+fn disordered_streams() {
+    let said = |name: &str, events: &[ProviderEvent]| {
+        let sum = sum(name, events);
+        let calls = sum.calls.into_iter().filter(|call| !call.hosted);
+        let calls: Vec<Value> = calls.map(|call| json!([call.id, call.name, call.input])).collect();
+        (sum.finishes, sum.text, sum.refusal, sum.reasoning, calls)
+    };
+    let (mut bodies, mut refused, mut without_end) = (0, 0, 0);
+    let found = each(|name, dialect, exchange| {
+        if !exchange.streaming || exchange.response.status != 200 || EXCEPTIONS.contains(name) {
+            return;
+        }
+        let body = exchange.response.body.as_str().unwrap().replace("\r\n", "\n");
+        let whole = said(name, &decode(dialect, body.as_bytes(), || usize::MAX).0);
+        let lines: Vec<&str> = body.split_inclusive("\n\n").collect();
+        // Pieces of text are many, and say little about order.
+        let telling: Vec<usize> = (0..lines.len()).filter(|at| !lines[*at].contains(".delta")).collect();
+        let mut dice = Dice(body.len() as u64);
+        for kind in 0..60 {
+            let mut lines = lines.clone();
+            let (at, other) = (telling[dice.below(telling.len())], dice.below(lines.len()));
+            match kind % 3 {
+                0 => {
+                    lines.remove(at);
+                }
+                1 => lines.insert(other, lines[at]),
+                _ => lines.swap(at, other),
+            }
+            let body = lines.concat();
+            let (events, error, tally) = decode(dialect, body.as_bytes(), || usize::MAX);
+            let again = decode(dialect, body.as_bytes(), || 1 + dice.below(90));
+            assert!(again == (events.clone(), error.clone(), tally), "{name}: {kind}");
+            bodies += 1;
+            if error.is_some() {
+                refused += 1;
+                continue;
+            }
+            let ours = said(name, &events);
+            match ours.0 {
+                0 => without_end += 1,
+                _ if kind % 3 == 0 => assert_eq!(ours, whole, "{name}: {kind}: the line {at} is lost"),
+                _ => {}
+            }
+        }
+    });
+    if found {
+        eprintln!("{bodies} disordered streams: {refused} refused, {without_end} without their end");
+    }
+}
+
 #[test]
 fn failures_have_the_right_class() {
     let mut table: BTreeMap<(String, u16, String), Vec<ErrorClass>> = BTreeMap::new();
