@@ -70,11 +70,12 @@ pub(crate) async fn demo(args: Demo) -> Result<Exit, Failure> {
         let played = timeout(LIMIT, play(&session, scene, &data)).await;
         let settled = played
             .map_err(|_| Failure::failed(format!("scene {number} is not over after {} s", LIMIT.as_secs())))??;
-        let answer = settled.answer.as_deref().map_or_else(String::new, |answer| text::one_line(answer, 100));
-        match &settled.error {
-            Some(error) => writeln!(io::stdout(), "   {}:  {error}\n", settled.outcome.name())?,
-            None => writeln!(io::stdout(), "   {}: {answer}\n", settled.outcome.name())?,
-        }
+        let said = match (&settled.error, settled.answer) {
+            (Some(error), _) => error.to_string(),
+            (None, Some(answer)) if settled.outcome == Outcome::Completed => answer,
+            _ => "what was under way is settled, and kept".to_owned(),
+        };
+        writeln!(io::stdout(), "   {}: {}\n", settled.outcome.name(), text::one_line(&said, 100))?;
         as_scripted &= settled.outcome == scene.outcome;
     }
     runner.shutdown(Duration::from_secs(1)).await;
@@ -125,7 +126,7 @@ async fn play(session: &Session, scene: &Scene, data: &DataFolder) -> Result<set
         }
         Act::ApproveElsewhere => {
             let parked = session.settled().await?;
-            writeln!(io::stdout(), "   {}:  {}", parked.outcome.name(), question(session).await?)?;
+            writeln!(io::stdout(), "   {}: {}", parked.outcome.name(), question(session).await?)?;
             let command = std::env::current_exe();
             let command = command.map_err(|error| Failure::failed(format!("this program is not found: {error}")))?;
             let mut approve = std::process::Command::new(command);
