@@ -10,6 +10,7 @@ use settled_tools_api::SessionId;
 use crate::args::Check;
 use crate::data::{self, DataFolder};
 use crate::exit::{Exit, Failure};
+use crate::text;
 
 pub(crate) async fn check(args: Check, data: &DataFolder) -> Result<Exit, Failure> {
     let what = args.what;
@@ -32,12 +33,12 @@ pub(crate) async fn check(args: Check, data: &DataFolder) -> Result<Exit, Failur
 /// Writes the checker's verdict.
 pub(crate) fn write(log: &[Recorded], breaches: &[Breach], out: &mut impl Write) -> io::Result<()> {
     if breaches.is_empty() {
-        return writeln!(out, "{} events: every invariant holds", log.len());
+        return writeln!(out, "{}: every invariant holds", text::count(log.len(), "event"));
     }
     for breach in breaches {
         writeln!(out, "{breach}")?;
     }
-    writeln!(out, "{} events: {} breaches", log.len(), breaches.len())
+    writeln!(out, "{}: broken {}", text::count(log.len(), "event"), text::count(breaches.len(), "time"))
 }
 
 /// What was given names neither a file nor a session.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use settled_ledger::store::{Catalog, Next, SessionInfo, StoreErrorKind};
-use settled_ledger::{Event, Ids, Outcome, Seq, SessionFold};
-use settled_runner::{Follow, Interrupted, RandomIds, Runner, Session, SessionEvent, Settled};
+use settled_ledger::{Event, Ids, Outcome, Recorded, Seq, SessionFold};
+use settled_runner::{Follow, Interrupted, RandomIds, Runner, Serving, Session, SessionEvent, Settled};
 use settled_store_sqlite::SqliteStore;
 use settled_tools_api::SessionId;
 
@@ -37,11 +37,17 @@ pub(crate) async fn run(args: Run, data: &DataFolder) -> Result<Exit, Failure> {
     }
 
     let hold = data.hold(&id)?;
-    let runner = builder.worker(hold.worker).shared_store(Arc::new(store.clone())).build()?;
+    // It runs when it is told to: once everything that this run says has been handed in.
+    let runner = builder.worker(hold.worker).serving(Serving::Asked).shared_store(Arc::new(store.clone())).build()?;
     let mut shown = Shown::new(&args, &id);
+    if let Shown::Screen(screen) = &mut shown {
+        before.unfinished.iter().for_each(|recorded| screen.knows(recorded));
+    }
     let owner = before.info.as_ref().and_then(|info| info.owner).filter(|owner| *owner != hold.worker);
     if hold.is_elsewhere() {
-        shown.say(&format!("another process runs session {id}: what you say is handed to it, and its answer shown"))?;
+        shown.say(&format!(
+            "another process runs session {id}: what you say goes to it, and what it answers is shown"
+        ))?;
     } else if owner.is_some() {
         let most = LEASE.as_secs();
         shown.say(&format!("another program holds session {id}, or died less than {most} s ago; waiting for it"))?;
@@ -55,6 +61,9 @@ pub(crate) async fn run(args: Run, data: &DataFolder) -> Result<Exit, Failure> {
     let forced = match &prompt {
         Some(prompt) => {
             session.prompt(prompt).await?;
+            if hold.is_elsewhere() {
+                shown.say("handed in")?;
+            }
             false
         }
         None => before.needs_a_push()?,
@@ -138,21 +147,25 @@ fn new_id() -> Result<SessionId, Failure> {
 struct Before {
     info: Option<SessionInfo>,
     fold: SessionFold,
+    /// The events of the step that has no terminal.
+    unfinished: Vec<Recorded>,
 }
 
 async fn before(store: &SqliteStore, id: &SessionId) -> Result<Before, Failure> {
     let info = match store.info(id).await {
         Ok(info) => info,
         Err(error) if error.kind == StoreErrorKind::NotFound => {
-            return Ok(Before { info: None, fold: SessionFold::new() });
+            return Ok(Before { info: None, fold: SessionFold::new(), unfinished: Vec::new() });
         }
         Err(error) => return Err(error.into()),
     };
     let mut fold = SessionFold::new();
-    for recorded in data::whole_log(store, id).await? {
+    let mut log = data::whole_log(store, id).await?;
+    for recorded in &log {
         fold.apply(recorded.seq, &recorded.event().map_err(data::corrupt)?);
     }
-    Ok(Before { info: Some(info), fold })
+    let from = fold.step.as_ref().map_or(log.len(), |step| log.partition_point(|recorded| recorded.seq < step.from));
+    Ok(Before { info: Some(info), fold, unfinished: log.split_off(from) })
 }
 
 impl Before {
@@ -220,7 +233,13 @@ impl Running<'_> {
     /// Shows what happens until the session does nothing more by itself.
     async fn until_settled(&mut self, forced: bool, signals: &mut Signals) -> Result<Ended, Failure> {
         let session = self.session.clone();
-        let mut settling = pin!(async move { if forced { session.run().await } else { session.settled().await } });
+        let mut settling = pin!(async move {
+            if forced {
+                return session.run().await;
+            }
+            session.wake();
+            session.settled().await
+        });
         let mut settled = None;
         let mut head = Seq::START;
         let mut reached = Seq::START;

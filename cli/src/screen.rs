@@ -77,6 +77,14 @@ impl Screen {
         }
     }
 
+    /// Takes in what happened before: a call that is under way has its name.
+    pub(crate) fn knows(&mut self, recorded: &Recorded) {
+        if let Ok(Event::ToolCalled(called)) = recorded.event() {
+            let key = CallKey { step: called.message, ordinal: called.call };
+            self.calls.insert(key, Call { line: text::call(&called.name, &called.input), started: None });
+        }
+    }
+
     /// Shows an event.
     pub(crate) fn event(&mut self, event: &SessionEvent) -> Result<(), Failure> {
         match event {
@@ -142,8 +150,9 @@ impl Screen {
         match settled.outcome {
             Outcome::Interrupted => {
                 let Kept { steps, characters, calls } = self.kept;
-                let kept = format!("kept: {steps} steps, {characters} characters of text, {calls} calls");
-                self.say(&format!("interrupted; {kept}"))?;
+                let kept =
+                    [(steps, "step"), (characters, "character"), (calls, "call")].map(|(n, what)| text::count(n, what));
+                self.say(&format!("interrupted; kept: {} with {} of text and {}", kept[0], kept[1], kept[2]))?;
             }
             Outcome::Failed => {
                 let error = settled.error.as_ref().map_or_else(|| "failed".to_owned(), failed);
@@ -213,6 +222,7 @@ impl Screen {
                 let key = CallKey { step: unknown.message, ordinal: unknown.call };
                 self.outcome(at, key, '?', "unknown, may have acted", &unknown.content)?;
             }
+            Event::InteractionRequested(_) => self.waiting = None,
             Event::RetryScheduled(retry) => {
                 let delay = text::seconds(Duration::from_millis(retry.delay_ms));
                 self.say(&format!("{}; trying again in {delay}", failed(&retry.error)))?;

@@ -48,6 +48,12 @@ pub(crate) fn content(content: &[Content], most: usize) -> String {
     one_line(&texts.join(" "), most)
 }
 
+/// So many of something.
+pub(crate) fn count(number: usize, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
+}
+
 /// A span, in seconds.
 pub(crate) fn seconds(span: Duration) -> String {
     format!("{}.{:03} s", span.as_secs(), span.subsec_millis())

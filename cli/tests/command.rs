@@ -1,0 +1,12 @@
+//! The command as another process, against a scripted server on this machine.
+#![cfg(unix)]
+#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+
+#[path = "command/common.rs"]
+mod common;
+
+#[path = "command/usage.rs"]
+mod usage;
+
+#[path = "command/killed.rs"]
+mod killed;
