@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -45,6 +46,10 @@ pub(crate) enum Command {
     Interrupt(Interrupt),
     /// Run scenario files on the real runner, in virtual time; exits 1 where one does not come out as it expects
     Scenario(Scenario),
+    /// Decode a provider's raw response body, and print what it says
+    Decode(Decode),
+    /// Print the body that a request of a scenario becomes on a wire
+    Lower(Lower),
     /// Run a whole session against a scripted server: no key, no network
     Demo(Demo),
 }
@@ -54,11 +59,11 @@ pub(crate) struct Run {
     /// What to say; `-` reads it from standard input. Without, the session goes on with what it has left
     pub(crate) prompt: Option<String>,
 
-    /// The model [default: the session's, else SETTLED_MODEL, else gpt-4.1-mini]
+    /// The model [default: the session's, else SETTLED_MODEL, else a small one of the provider]
     #[arg(long, short)]
     pub(crate) model: Option<String>,
 
-    /// Who is asked [default: the session's, else OPENAI_BASE_URL, else https://api.openai.com/v1]
+    /// Who is asked [default: the session's, else OPENAI_BASE_URL or its like, else the provider]
     #[arg(long, value_name = "URL")]
     pub(crate) base_url: Option<String>,
 
@@ -82,9 +87,9 @@ pub(crate) struct Run {
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
 
-    /// The wire to speak
-    #[arg(long, value_enum, default_value_t = Wire::OpenaiChat)]
-    pub(crate) provider: Wire,
+    /// The wire to speak [default: the session's, else openai-chat]
+    #[arg(long, value_enum)]
+    pub(crate) provider: Option<Wire>,
 
     /// How often a failed request may be tried again
     #[arg(long, value_name = "N", default_value_t = 10)]
@@ -95,10 +100,54 @@ pub(crate) struct Run {
     pub(crate) json: bool,
 }
 
+/// What a run can speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Wire {
+    /// Messages, of Anthropic
+    Anthropic,
+    /// Responses, of OpenAI
+    Openai,
     /// Chat Completions, of OpenAI or any compatible server
     OpenaiChat,
+    /// Gemini, of Google
+    Gemini,
+}
+
+/// What can be decoded and lowered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Protocol {
+    OpenaiChat,
+    OpenaiResponses,
+    AnthropicMessages,
+    Gemini,
+    /// Not supported yet
+    BedrockConverse,
+    /// Not supported yet
+    BedrockInvokeAnthropic,
+    /// Not supported yet
+    Ollama,
+}
+
+/// How a body is cut into chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Split {
+    Whole,
+    /// A byte in each chunk.
+    Bytes,
+    /// At random, from this seed.
+    Random(u64),
+}
+
+impl std::str::FromStr for Split {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "whole" => Ok(Self::Whole),
+            "bytes" => Ok(Self::Bytes),
+            seed => seed.parse().map(Self::Random).map_err(|_| "it must be `whole`, `bytes` or a number"),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -189,6 +238,47 @@ pub(crate) struct Scenario {
     /// The store they run on
     #[arg(long, value_enum, default_value_t = On::Memory)]
     pub(crate) store: On,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Decode {
+    /// The wire it came on
+    #[arg(value_enum)]
+    pub(crate) protocol: Protocol,
+
+    /// The file that has the body; `-` for standard input
+    #[arg(default_value = "-")]
+    pub(crate) file: PathBuf,
+
+    /// How the body is cut into chunks: `whole`, `bytes`, or a seed for random cuts
+    #[arg(long, value_name = "whole|bytes|SEED", default_value = "whole", allow_hyphen_values = true)]
+    pub(crate) split: Split,
+
+    /// The status it came with; the body of any but 200 to 299 is read as a failure
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u16).range(100..=599))]
+    pub(crate) status: u16,
+
+    /// The content type it came with
+    #[arg(long, value_name = "T")]
+    pub(crate) content_type: Option<String>,
+
+    /// Print each event as a JSON object on a line of its own
+    #[arg(long)]
+    pub(crate) events: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Lower {
+    /// The wire
+    #[arg(value_enum)]
+    pub(crate) protocol: Protocol,
+
+    /// The scenario's file
+    pub(crate) scenario: PathBuf,
+
+    /// Which of the scenario's requests, from 1
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) request: NonZeroUsize,
 }
 
 /// A store that scenarios can run on.

@@ -67,6 +67,10 @@ mod sessions;
 
 mod scenario;
 
+mod decode;
+
+mod lower;
+
 mod demo;
 
 pub mod server;
@@ -113,28 +117,30 @@ pub fn main() -> ExitCode {
 
 fn obey(args: Args) -> Result<Exit, Failure> {
     trace(args.verbose)?;
-    if let Command::Scenario(args) = &args.command {
-        // Each file has a runtime of its own, with a clock of its own.
-        return scenario::scenario(args);
-    }
     let data = || DataFolder::choose(args.data.clone());
+    match args.command {
+        Command::Run(args) => on_threads(run::run(args, &data()?)),
+        Command::Log(args) => on_threads(log::log(args, &data()?)),
+        Command::Check(args) => on_threads(check::check(args, &data()?)),
+        Command::Sessions(args) => on_threads(sessions::sessions(args, &data()?)),
+        Command::Approve(args) => on_threads(answer::approve(args, &data()?)),
+        Command::Decline(args) => on_threads(answer::decline(args, &data()?)),
+        Command::Answer(args) => on_threads(answer::answer(args, &data()?)),
+        Command::Dismiss(args) => on_threads(answer::dismiss(args, &data()?)),
+        Command::Interrupt(args) => on_threads(answer::interrupt(args, &data()?)),
+        Command::Demo(args) => on_threads(demo::demo(args)),
+        // Each scenario has a runtime of its own, with a clock of its own.
+        Command::Scenario(args) => scenario::scenario(&args),
+        Command::Lower(args) => lower::lower(&args),
+        Command::Decode(args) => decode::decode(&args),
+    }
+}
+
+/// Does a command's work on a runtime with threads.
+fn on_threads(work: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| Failure::failed(format!("no threads can be started: {error}")))?;
-    let ended = runtime.block_on(async {
-        match args.command {
-            Command::Run(args) => Box::pin(run::run(args, &data()?)).await,
-            Command::Log(args) => log::log(args, &data()?).await,
-            Command::Check(args) => check::check(args, &data()?).await,
-            Command::Sessions(args) => sessions::sessions(args, &data()?).await,
-            Command::Approve(args) => answer::approve(args, &data()?).await,
-            Command::Decline(args) => answer::decline(args, &data()?).await,
-            Command::Answer(args) => answer::answer(args, &data()?).await,
-            Command::Dismiss(args) => answer::dismiss(args, &data()?).await,
-            Command::Interrupt(args) => answer::interrupt(args, &data()?).await,
-            Command::Scenario(_) => Ok(Exit::Completed),
-            Command::Demo(args) => Box::pin(demo::demo(args)).await,
-        }
-    });
+    let ended = runtime.block_on(Box::pin(work));
     // A thread that waits for somebody at the keyboard would be waited for otherwise.
     runtime.shutdown_background();
     ended
@@ -144,7 +150,9 @@ fn obey(args: Args) -> Result<Exit, Failure> {
 fn trace(verbose: u8) -> Result<(), Failure> {
     let level = match verbose {
         0 => None,
-        1 => Some("settled_runner=debug,settled_provider_wire=debug,settled_provider_openai=debug,info"),
+        1 => Some(
+            "settled_runner=debug,settled_provider_wire=debug,settled_provider_openai=debug,settled_provider_anthropic=debug,settled_provider_gemini=debug,info",
+        ),
         _ => Some("trace"),
     };
     let asked = std::env::var("RUST_LOG").ok().filter(|text| !text.trim().is_empty());

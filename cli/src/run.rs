@@ -5,8 +5,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use settled_ledger::store::{Catalog, Next, SessionInfo, StoreErrorKind};
-use settled_ledger::{Event, Ids, Outcome, Recorded, Seq, SessionFold};
+use settled_ledger::store::{Catalog, Inbox, Next, SessionInfo, StoreErrorKind};
+use settled_ledger::{Event, Ids, NewInputKind, Outcome, Recorded, Seq, SessionFold};
+use settled_provider_api::ModelRef;
 use settled_runner::{Follow, Interrupted, RandomIds, Runner, Serving, Session, SessionEvent, Settled};
 use settled_store_sqlite::SqliteStore;
 use settled_tools_api::SessionId;
@@ -30,16 +31,22 @@ pub(crate) async fn run(args: Run, data: &DataFolder) -> Result<Exit, Failure> {
     }
     let store = data.open()?;
     let before = before(&store, &id).await?;
-    let wiring = Wiring::new(&args, &before.fold)?;
+    let wiring = Wiring::new(&args, &before.fold, &before.switches)?;
     let builder = wiring.runner()?;
     if prompt.is_none() && before.info.is_none() {
         return Err(Failure::usage(format!("there is no session {id} to go on with: give a prompt to make it")));
     }
 
+    let forced = prompt.is_none() && before.needs_a_push()?;
     let hold = data.hold(&id)?;
+    if hold.is_elsewhere() && wiring.switches {
+        let message =
+            format!("another process runs session {id}: to go on with another model, wait until it has ended");
+        return Err(Failure::usage(message));
+    }
     // It runs when it is told to: once everything that this run says has been handed in.
     let runner = builder.worker(hold.worker).serving(Serving::Asked).shared_store(Arc::new(store.clone())).build()?;
-    let mut shown = Shown::new(&args, &id);
+    let mut shown = Shown::new(&args, &id, wiring.key_from());
     if let Shown::Screen(screen) = &mut shown {
         before.unfinished.iter().for_each(|recorded| screen.knows(recorded));
     }
@@ -55,19 +62,15 @@ pub(crate) async fn run(args: Run, data: &DataFolder) -> Result<Exit, Failure> {
     let mut signals = Signals::listen()?;
     let session = runner.session_with(id.clone(), wiring.tags.clone()).await?;
     let mut follow = session.follow(before.fold.head);
-    if wiring.model_before.is_some() {
+    if wiring.switches {
         session.switch_model(wiring.model.clone()).await?;
     }
-    let forced = match &prompt {
-        Some(prompt) => {
-            session.prompt(prompt).await?;
-            if hold.is_elsewhere() {
-                shown.say("handed in")?;
-            }
-            false
+    if let Some(prompt) = &prompt {
+        session.prompt(prompt).await?;
+        if hold.is_elsewhere() {
+            shown.say("handed in")?;
         }
-        None => before.needs_a_push()?,
-    };
+    }
 
     let mut running = Running { store: &store, session: &session, follow: &mut follow, shown: &mut shown };
     let mut ended = running.until_settled(forced, &mut signals).await?;
@@ -147,6 +150,8 @@ fn new_id() -> Result<SessionId, Failure> {
 struct Before {
     info: Option<SessionInfo>,
     fold: SessionFold,
+    /// The models that it is still to go on with, in order.
+    switches: Vec<ModelRef>,
     /// The events of the step that has no terminal.
     unfinished: Vec<Recorded>,
 }
@@ -155,7 +160,7 @@ async fn before(store: &SqliteStore, id: &SessionId) -> Result<Before, Failure> 
     let info = match store.info(id).await {
         Ok(info) => info,
         Err(error) if error.kind == StoreErrorKind::NotFound => {
-            return Ok(Before { info: None, fold: SessionFold::new(), unfinished: Vec::new() });
+            return Ok(Before { info: None, fold: SessionFold::new(), switches: Vec::new(), unfinished: Vec::new() });
         }
         Err(error) => return Err(error.into()),
     };
@@ -165,7 +170,11 @@ async fn before(store: &SqliteStore, id: &SessionId) -> Result<Before, Failure> 
         fold.apply(recorded.seq, &recorded.event().map_err(data::corrupt)?);
     }
     let from = fold.step.as_ref().map_or(log.len(), |step| log.partition_point(|recorded| recorded.seq < step.from));
-    Ok(Before { info: Some(info), fold, unfinished: log.split_off(from) })
+    let models = store.pending(id).await?.into_iter().map(|item| match item.input {
+        NewInputKind::Switch(switch) => switch.model,
+        _ => None,
+    });
+    Ok(Before { info: Some(info), fold, switches: models.flatten().collect(), unfinished: log.split_off(from) })
 }
 
 impl Before {
@@ -188,8 +197,8 @@ enum Shown {
 }
 
 impl Shown {
-    fn new(args: &Run, id: &SessionId) -> Self {
-        if args.json { Self::Json(id.clone()) } else { Self::Screen(Screen::new()) }
+    fn new(args: &Run, id: &SessionId, key_from: &'static str) -> Self {
+        if args.json { Self::Json(id.clone()) } else { Self::Screen(Screen::new(key_from)) }
     }
 
     fn event(&mut self, event: &SessionEvent) -> Result<(), Failure> {

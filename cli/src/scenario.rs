@@ -17,25 +17,30 @@ use crate::exit::{Exit, Failure};
 pub(crate) fn scenario(args: &args::Scenario) -> Result<Exit, Failure> {
     let mut exit = Exit::Completed;
     for file in &args.files {
-        let name = file.display();
-        let text = std::fs::read_to_string(file);
-        let text = text.map_err(|error| Failure::usage(format!("`{name}` cannot be read: {error}")))?;
-        let scenario = Scenario::parse(&text).map_err(|error| Failure::usage(format!("`{name}`: {error}")))?;
-        let result = match args.store {
-            On::Memory => on_memory(&scenario),
-            On::Sqlite => {
-                let folder = tempfile::tempdir()?;
-                on_sqlite(&scenario, &folder.path().join("sessions.db"))
-            }
-        };
-        let result = result.map_err(|error| Failure::usage(format!("`{name}`: {error}")))?;
+        let result = run(file, args.store)?;
         writeln!(io::stdout().lock(), "{}", result.to_json())?;
         if let Err(failed) = result.verdict() {
-            writeln!(io::stderr().lock(), "`{name}`: {failed}")?;
+            writeln!(io::stderr().lock(), "`{}`: {failed}", file.display())?;
             exit = Exit::Failed;
         }
     }
     Ok(exit)
+}
+
+/// Reads a scenario and runs it.
+pub(crate) fn run(file: &Path, store: On) -> Result<ScenarioResult, Failure> {
+    let name = file.display();
+    let text = std::fs::read_to_string(file);
+    let text = text.map_err(|error| Failure::usage(format!("`{name}` cannot be read: {error}")))?;
+    let scenario = Scenario::parse(&text).map_err(|error| Failure::usage(format!("`{name}`: {error}")))?;
+    let result = match store {
+        On::Memory => on_memory(&scenario),
+        On::Sqlite => {
+            let folder = tempfile::tempdir()?;
+            on_sqlite(&scenario, &folder.path().join("sessions.db"))
+        }
+    };
+    result.map_err(|error| Failure::usage(format!("`{name}`: {error}")))
 }
 
 fn on_memory(scenario: &Scenario) -> Result<ScenarioResult, RunError> {

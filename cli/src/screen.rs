@@ -24,6 +24,7 @@ const SHOWN: usize = 100;
 /// The screen of a run.
 #[derive(Debug)]
 pub(crate) struct Screen {
+    key_from: &'static str,
     manner: Manner,
     /// Whether the last line of the answer has no end yet.
     line_open: bool,
@@ -63,9 +64,11 @@ struct Kept {
 }
 
 impl Screen {
-    pub(crate) fn new() -> Self {
+    /// A screen for a run whose key is in this variable.
+    pub(crate) fn new(key_from: &'static str) -> Self {
         let moving = io::stdout().is_terminal() && io::stderr().is_terminal();
         Self {
+            key_from,
             manner: if moving { Manner::Moving } else { Manner::Plain },
             line_open: false,
             status: false,
@@ -155,7 +158,7 @@ impl Screen {
                 self.say(&format!("interrupted; kept: {} with {} of text and {}", kept[0], kept[1], kept[2]))?;
             }
             Outcome::Failed => {
-                let error = settled.error.as_ref().map_or_else(|| "failed".to_owned(), failed);
+                let error = settled.error.as_ref().map_or_else(|| "failed".to_owned(), |error| self.failed(error));
                 self.say(&error)?;
             }
             _ => {}
@@ -225,7 +228,7 @@ impl Screen {
             Event::InteractionRequested(_) => self.waiting = None,
             Event::RetryScheduled(retry) => {
                 let delay = text::seconds(Duration::from_millis(retry.delay_ms));
-                self.say(&format!("{}; trying again in {delay}", failed(&retry.error)))?;
+                self.say(&format!("{}; trying again in {delay}", self.failed(&retry.error)))?;
             }
             Event::StepEnded(_) | Event::StepFailed(_) => {
                 self.waiting = None;
@@ -233,7 +236,7 @@ impl Screen {
             }
             Event::CompactionStarted(_) => self.say("the history is long: it is summarised")?,
             Event::CompactionFailed(compaction) => {
-                self.say(&format!("there is no summary: {}", failed(&compaction.error)))?;
+                self.say(&format!("there is no summary: {}", self.failed(&compaction.error)))?;
             }
             _ => {}
         }
@@ -283,17 +286,19 @@ impl Screen {
         }
         Ok(())
     }
-}
 
-/// A failure, and what to do about it where that can be said.
-fn failed(error: &StepError) -> String {
-    let advice = match error.class {
-        FailureClass::Provider(ErrorClass::Auth) => "; check OPENAI_API_KEY, and that it is for this --base-url",
-        FailureClass::Provider(ErrorClass::Quota) => "; look at the account of this key",
-        FailureClass::Provider(ErrorClass::InvalidRequest) if error.message.to_lowercase().contains("model") => {
-            "; check --model: the server must have it"
-        }
-        _ => "",
-    };
-    format!("{}{advice}", text::one_line(&error.to_string(), 400))
+    /// A failure, and what to do about it where that can be said.
+    fn failed(&self, error: &StepError) -> String {
+        let advice = match error.class {
+            FailureClass::Provider(ErrorClass::Auth) => {
+                format!("; check {}, and that it is for this --base-url", self.key_from)
+            }
+            FailureClass::Provider(ErrorClass::Quota) => "; look at the account of this key".to_owned(),
+            FailureClass::Provider(ErrorClass::InvalidRequest) if error.message.to_lowercase().contains("model") => {
+                "; check --model: the server must have it".to_owned()
+            }
+            _ => String::new(),
+        };
+        format!("{}{advice}", text::one_line(&error.to_string(), 400))
+    }
 }

@@ -10,10 +10,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use clap::ValueEnum;
 use settled_ledger::SessionFold;
+use settled_provider_anthropic::Anthropic;
 use settled_provider_api::{
     Credentials, ErrorClass, ModelInfo, ModelRef, Provider, ProviderError, ProviderStream, Request, Secret,
 };
+use settled_provider_gemini::Gemini;
 use settled_provider_openai::chat::OpenAiChat;
+use settled_provider_openai::responses::OpenAiResponses;
 use settled_runner::{Agent, Builder, Runner, Settings};
 use settled_tool_files::Files;
 use settled_tool_shell::Shell;
@@ -22,20 +25,73 @@ use settled_tools_api::{Decision, Policy, PolicyCall, Toolbox};
 use crate::args::{Run, ToolSet, Wire};
 use crate::exit::Failure;
 
-/// Where OpenAI is.
-const OPENAI: &str = "https://api.openai.com/v1";
+/// What is known about who speaks a wire.
+#[derive(Debug)]
+struct Vendor {
+    wire: Wire,
+    /// The provider in the name of a model: `openai-chat/gpt-4.1-mini`.
+    name: &'static str,
+    base_url: &'static str,
+    /// The variable that has another base URL.
+    base_url_from: &'static str,
+    /// The variables that may have the key; the first that does counts.
+    keys_from: &'static [&'static str],
+    /// The model that is asked where nobody names one.
+    model: &'static str,
+}
 
-/// The model that is asked where nobody names one.
-const MODEL: &str = "gpt-4.1-mini";
+/// Who can be asked; the first where nobody says.
+const VENDORS: [Vendor; 4] = [
+    Vendor {
+        wire: Wire::OpenaiChat,
+        name: "openai-chat",
+        base_url: "https://api.openai.com/v1",
+        base_url_from: "OPENAI_BASE_URL",
+        keys_from: &["OPENAI_API_KEY"],
+        model: "gpt-4.1-mini",
+    },
+    Vendor {
+        wire: Wire::Openai,
+        name: "openai",
+        base_url: "https://api.openai.com/v1",
+        base_url_from: "OPENAI_BASE_URL",
+        keys_from: &["OPENAI_API_KEY"],
+        model: "gpt-4.1-mini",
+    },
+    Vendor {
+        wire: Wire::Anthropic,
+        name: "anthropic",
+        base_url: "https://api.anthropic.com",
+        base_url_from: "ANTHROPIC_BASE_URL",
+        keys_from: &["ANTHROPIC_API_KEY"],
+        model: "claude-haiku-4-5",
+    },
+    Vendor {
+        wire: Wire::Gemini,
+        name: "gemini",
+        base_url: Gemini::DEVELOPER_API,
+        base_url_from: "GOOGLE_GEMINI_BASE_URL",
+        keys_from: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
+        model: "gemini-2.5-flash",
+    },
+];
 
-/// The variable that has the key.
-const KEY: &str = "OPENAI_API_KEY";
+impl Vendor {
+    /// The vendor that asks models of a provider; a model of another program's is asked for as most servers take it.
+    fn of(model: &ModelRef) -> &'static Self {
+        VENDORS.iter().find(|vendor| *vendor.name == *model.provider).unwrap_or(&VENDORS[0])
+    }
+
+    fn key(&self) -> Option<String> {
+        self.keys_from.iter().find_map(|name| from_env(name))
+    }
+}
 
 /// The agent of sessions that are made here.
 const AGENT: &str = "cli";
 
 /// What a session is made with and remembers, as tags.
-const TAGS: [&str; 4] = ["base_url", "tools", "folder", "ask"];
+const TAGS: [&str; 5] = ["provider", "base_url", "tools", "folder", "ask"];
 
 /// How long another process waits for the sessions of one that died, where it cannot know that it did.
 ///
@@ -50,13 +106,15 @@ const GRACE: Duration = Duration::from_secs(2);
 pub(crate) struct Wiring {
     /// The model to ask.
     pub(crate) model: ModelRef,
-    /// The model that the session asks at present, if it is another.
-    pub(crate) model_before: Option<ModelRef>,
+    /// The models that the session may ask before it comes to that one, and where.
+    others: Vec<(ModelRef, Endpoint)>,
+    /// Whether the session is to go on with another model than it has.
+    pub(crate) switches: bool,
     /// What the session is made with.
     pub(crate) tags: BTreeMap<String, String>,
     agent: String,
     system: Option<String>,
-    base_url: String,
+    asked: Endpoint,
     tools: BTreeSet<ToolSet>,
     folder: PathBuf,
     ask: BTreeSet<String>,
@@ -66,26 +124,39 @@ pub(crate) struct Wiring {
 impl Wiring {
     /// What the flags say, else what the session remembers, else what the environment says.
     ///
-    /// `fold` is that of the session, or of no events.
-    pub(crate) fn new(args: &Run, fold: &SessionFold) -> Result<Self, Failure> {
+    /// `fold` is that of the session, or of no events; `switches` are the models that it is still to go on with, in order.
+    pub(crate) fn new(args: &Run, fold: &SessionFold, switches: &[ModelRef]) -> Result<Self, Failure> {
         let remembered = |tag: &str| fold.tags.get(tag).filter(|text| !text.is_empty()).cloned();
-        let from_env = |name: &str| env::var(name).ok().filter(|text| !text.trim().is_empty());
-        let Wire::OpenaiChat = args.provider;
-        let provider = "openai-chat";
+        let known: Vec<&ModelRef> = fold.model.iter().chain(switches).collect();
+        let present = known.last().copied();
+        let chosen = args.provider.and_then(|wire| VENDORS.iter().find(|vendor| vendor.wire == wire));
+        let vendor = chosen.or_else(|| present.map(Vendor::of)).unwrap_or(&VENDORS[0]);
 
-        let base_url = args.base_url.clone().or_else(|| remembered("base_url")).or_else(|| from_env("OPENAI_BASE_URL"));
-        let base_url = base_url.unwrap_or_else(|| OPENAI.to_owned());
-        let local = is_loopback(&base_url)?;
-        if !local && from_env(KEY).is_none() {
+        // The URL that a session remembers is that of the provider it was made with.
+        let made_with = remembered("provider").unwrap_or_else(|| VENDORS[0].name.to_owned());
+        let endpoint = |of: &'static Vendor| {
+            let given = args.base_url.clone().filter(|_| of.wire == vendor.wire);
+            let remembered = remembered("base_url").filter(|_| made_with == of.name);
+            let base_url = given.or(remembered).or_else(|| from_env(of.base_url_from));
+            Endpoint { vendor: of, base_url: base_url.unwrap_or_else(|| of.base_url.to_owned()) }
+        };
+        let asked = endpoint(vendor);
+        if !is_loopback(&asked.base_url)? && vendor.key().is_none() {
             return Err(Failure::usage(format!(
-                "there is no key: set {KEY}, or give the --base-url of a server on this machine, which needs none"
+                "there is no key: set {}, or give the --base-url of a server on this machine, which needs none",
+                vendor.keys_from[0]
             )));
         }
 
-        let chosen = args.model.as_deref().map(|model| ModelRef::new(provider, model));
-        let fresh = || ModelRef::new(provider, from_env("SETTLED_MODEL").unwrap_or_else(|| MODEL.to_owned()));
-        let model = chosen.or_else(|| fold.model.clone()).unwrap_or_else(fresh);
-        let model_before = fold.model.clone().filter(|before| *before != model);
+        let fresh = || from_env("SETTLED_MODEL").unwrap_or_else(|| vendor.model.to_owned());
+        let model = match (&args.model, present) {
+            (Some(model), _) => ModelRef::new(vendor.name, &**model),
+            (None, Some(model)) if Vendor::of(model).wire == vendor.wire => model.clone(),
+            (None, _) => ModelRef::new(vendor.name, fresh()),
+        };
+        let switches = present.is_some_and(|present| *present != model);
+        let others: BTreeSet<&ModelRef> = known.into_iter().filter(|known| **known != model).collect();
+        let others = others.into_iter().map(|other| (other.clone(), endpoint(Vendor::of(other)))).collect();
 
         let tools = match (&args.tools, remembered("tools")) {
             (Some(tools), _) => tools.iter().copied().collect(),
@@ -112,21 +183,24 @@ impl Wiring {
 
         let names: Vec<_> = tools.iter().filter_map(ToolSet::to_possible_value).collect();
         let names: Vec<&str> = names.iter().map(clap::builder::PossibleValue::get_name).collect();
-        let asked: Vec<&str> = ask.iter().map(String::as_str).collect();
+        let to_ask: Vec<&str> = ask.iter().map(String::as_str).collect();
         // A URL may carry a secret, before an `@` or behind a `?`: such a one is not kept.
-        let kept_url = if base_url.contains(['@', '?']) { "" } else { &*base_url };
-        let values = [kept_url, &names.join(","), &folder.to_string_lossy(), &asked.join(",")].map(str::to_owned);
+        let kept_url = if asked.base_url.contains(['@', '?']) { "" } else { &*asked.base_url };
+        let values = [vendor.name, kept_url, &names.join(","), &folder.to_string_lossy(), &to_ask.join(",")];
+        let values = values.map(str::to_owned);
         let tags = TAGS.map(str::to_owned).into_iter().zip(values).filter(|(_, value)| !value.is_empty()).collect();
         let agent = if fold.agent.is_empty() { AGENT.to_owned() } else { fold.agent.clone() };
         let (system, retries) = (args.system.clone(), args.retries);
-        Ok(Self { model, model_before, tags, agent, system, base_url, tools, folder, ask, retries })
+        Ok(Self { model, others, switches, tags, agent, system, asked, tools, folder, ask, retries })
+    }
+
+    /// The variable that should have the key.
+    pub(crate) fn key_from(&self) -> &'static str {
+        self.asked.vendor.keys_from[0]
     }
 
     /// A runner of these parts, but for its store and worker.
     pub(crate) fn runner(&self) -> Result<Builder, Failure> {
-        let chat = OpenAiChat::new(&*self.base_url, Arc::new(EnvKey));
-        let chat = chat.map_err(|error| Failure::failed(error.to_string()))?;
-        let provider: Arc<dyn Provider> = Arc::new(FirstContact { provider: chat, reached: AtomicBool::new(false) });
         let mut toolbox = Toolbox::new();
         let mut agent = Agent::new(&*self.agent);
         if let Some(system) = &self.system {
@@ -141,8 +215,9 @@ impl Wiring {
                 ToolSet::Files => toolbox.with(Files::new(&self.folder).map_err(|error| unusable(&error))?),
                 // One command at a time, and none beside a change of files: each sees what the one before has done.
                 ToolSet::Shell => {
-                    let shell = Shell::new(&self.folder).map_err(|error| unusable(&error))?;
-                    toolbox.with(shell.exclusive().without_env(KEY))
+                    let shell = Shell::new(&self.folder).map_err(|error| unusable(&error))?.exclusive();
+                    let keys = VENDORS.iter().flat_map(|vendor| vendor.keys_from);
+                    toolbox.with(keys.fold(shell, |shell, key| shell.without_env(*key)))
                 }
                 ToolSet::None => toolbox,
             };
@@ -151,9 +226,9 @@ impl Wiring {
         settings.retry.max = self.retries;
         settings.lease = LEASE;
         settings.cancel_grace = GRACE;
-        let mut builder = Runner::builder().shared_model(self.model.clone(), Arc::clone(&provider), ModelInfo::new());
-        if let Some(before) = &self.model_before {
-            builder = builder.shared_model(before.clone(), provider, ModelInfo::new());
+        let mut builder = Runner::builder().model(self.model.clone(), self.asked.open()?, ModelInfo::new());
+        for (model, endpoint) in &self.others {
+            builder = builder.model(model.clone(), endpoint.open()?, ModelInfo::new());
         }
         Ok(builder.tools(toolbox).agent(agent).policy(AskFor(self.ask.clone())).settings(settings))
     }
@@ -175,20 +250,47 @@ fn is_loopback(base_url: &str) -> Result<bool, Failure> {
     Ok(address || host == "localhost" || host.ends_with(".localhost"))
 }
 
-/// The key of the environment, asked anew for each request.
+/// Who is asked, and where.
 #[derive(Debug)]
-struct EnvKey;
+struct Endpoint {
+    vendor: &'static Vendor,
+    base_url: String,
+}
+
+impl Endpoint {
+    fn open(&self) -> Result<FirstContact, Failure> {
+        let (url, keys) = (&*self.base_url, Arc::new(EnvKey(self.vendor)));
+        let open = || -> Result<Box<dyn Provider>, ProviderError> {
+            Ok(match self.vendor.wire {
+                Wire::OpenaiChat => Box::new(OpenAiChat::new(url, keys)?),
+                Wire::Openai => Box::new(OpenAiResponses::new(url, keys)?),
+                Wire::Anthropic => Box::new(Anthropic::new(url, keys)?),
+                Wire::Gemini => Box::new(Gemini::new(url, keys)?),
+            })
+        };
+        let provider = open().map_err(|error| Failure::failed(error.to_string()))?;
+        Ok(FirstContact { provider, reached: AtomicBool::new(false) })
+    }
+}
+
+fn from_env(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|text| !text.trim().is_empty())
+}
+
+/// A vendor's key of the environment, asked anew for each request.
+#[derive(Debug)]
+struct EnvKey(&'static Vendor);
 
 #[async_trait]
 impl Credentials for EnvKey {
     async fn key(&self, _: &str) -> Result<Option<Secret>, ProviderError> {
-        Ok(env::var(KEY).ok().filter(|key| !key.trim().is_empty()).map(|key| Secret::new(key.trim())))
+        Ok(self.0.key().map(|key| Secret::new(key.trim())))
     }
 }
 
 /// A provider that does not try again to reach a server that was never reached: an address that is wrong stays wrong.
 struct FirstContact {
-    provider: OpenAiChat,
+    provider: Box<dyn Provider>,
     reached: AtomicBool,
 }
 

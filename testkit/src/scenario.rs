@@ -64,6 +64,7 @@ use serde_json::{Value, json};
 use settled_ledger::check::check_log;
 use settled_ledger::store::{Store, StoreError};
 use settled_ledger::{Clock, Event, InboxItem, NewInputKind, Recorded, SessionFold, WorkerId};
+use settled_provider_api::Request;
 use settled_runner::{Agent, Runner, Serving, SessionEvent};
 use settled_tools_api::{CallKey, SessionId};
 
@@ -364,6 +365,8 @@ pub struct ScenarioResult {
     pub transcript: Transcript,
     /// The session's log.
     pub log: Vec<Recorded>,
+    /// The requests that the provider was sent, in order.
+    pub requests: Vec<Arc<Request>>,
 }
 
 /// A result in the order in which it is printed.
@@ -422,6 +425,7 @@ impl ScenarioResult {
         if let Some(fields) = usage.as_object_mut() {
             fields.insert("cost_nanos".to_owned(), json!(priced.then_some(fold.totals.cost_nanos)));
         }
+        let requests = world.provider.requests();
         let ran = world.tools.calls();
         let count = |of: &dyn Fn(&crate::tools::CallCounts) -> u64| {
             names.calls().map(|(label, call)| (label.to_owned(), ran.get(&call).map_or(0, of))).collect()
@@ -434,7 +438,7 @@ impl ScenarioResult {
             steps: show::steps(names, &events),
             events: events.iter().filter_map(|event| show::event(names, event)).collect(),
             live: closed.live.clone(),
-            requests: world.provider.requests().iter().map(|request| show::request(names, request)).collect(),
+            requests: requests.iter().map(|request| show::request(names, request)).collect(),
             runs: count(&|call| call.runs),
             effects: count(&|call| call.effects),
             effect_keys: count(&|call| call.keys.len() as u64),
@@ -450,7 +454,7 @@ impl ScenarioResult {
         let json = json!(shown);
         let mismatches = world.plan.expect.as_ref().map(|expect| expect::compare(expect, &json)).unwrap_or_default();
         let text = serde_json::to_string(&shown).unwrap_or_else(|_| json.to_string());
-        Self { json, text, violations, mismatches, transcript: Transcript::of(&log), log }
+        Self { json, text, violations, mismatches, transcript: Transcript::of(&log), log, requests }
     }
 
     /// The result as one line of JSON.
