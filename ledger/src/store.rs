@@ -12,6 +12,8 @@
 //!
 //! The reference implementation is `settled-store-memory`; the conformance suite in `settled-testkit` checks every sentence here that says what a method answers.
 
+mod pointers;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
@@ -26,6 +28,8 @@ use crate::inbox::{Arrival, InboxItem, NewInput, NewInputKind, Wake};
 use crate::{BatchId, Delivery, ExecutionId, InputId, NewRow, Recorded, Seq, Timestamp, WorkerId};
 
 /// A store: all four contracts in one value.
+///
+/// A reference, a `Box` and an `Arc` of a store are stores themselves, a `dyn Store` behind them included.
 pub trait Store: EventLog + Inbox + Ownership + Catalog {}
 
 impl<T: EventLog + Inbox + Ownership + Catalog + ?Sized> Store for T {}

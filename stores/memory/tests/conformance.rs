@@ -1,4 +1,4 @@
-//! The memory store on the suite: as it is, boxed, in an `Arc`, and wrapped.
+//! The memory store on the suite: as it is, boxed, in an `Arc`, behind a reference, and wrapped.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::sync::Arc;
@@ -37,15 +37,20 @@ async fn plain() {
 
 #[tokio::test(start_paused = true)]
 async fn boxed() {
-    check(|store| Arc::new(Through(Box::new(store) as Box<dyn Store>))).await;
+    check(|store| Arc::new(Box::new(store) as Box<dyn Store>)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn in_an_arc() {
-    check(|store| Arc::new(Through(Arc::new(store)))).await;
+    check(|store| Arc::new(Arc::new(store))).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn wrapped() {
-    check(|store| Arc::new(Through(Arc::new(Through(Box::new(store)))))).await;
+    check(|store| Arc::new(Through(Arc::new(Through(store))))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn behind_a_reference() {
+    check(|store| Arc::new(&*Box::leak(Box::new(store)))).await;
 }

@@ -60,17 +60,17 @@ async fn plain() {
 
 #[tokio::test]
 async fn boxed() {
-    check(|store| Arc::new(Through(Box::new(store) as Box<dyn Store>)), Processes::One).await;
+    check(|store| Arc::new(Box::new(store) as Box<dyn Store>), Processes::One).await;
 }
 
 #[tokio::test]
 async fn in_an_arc() {
-    check(|store| Arc::new(Through(Arc::new(store))), Processes::One).await;
+    check(|store| Arc::new(Arc::new(store)), Processes::One).await;
 }
 
 #[tokio::test]
 async fn wrapped() {
-    check(|store| Arc::new(Through(Arc::new(Through(Box::new(store))))), Processes::One).await;
+    check(|store| Arc::new(Through(Arc::new(Through(store)))), Processes::One).await;
 }
 
 #[tokio::test]

@@ -1,6 +1,5 @@
 //! A wrapper that adds nothing.
 
-use std::ops::Deref;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,17 +10,14 @@ use settled_ledger::store::{
 use settled_ledger::{Delivery, InboxItem, InputId, NewInput, Recorded, Seq, WorkerId};
 use settled_tools_api::SessionId;
 
-/// A store behind a pointer: it passes every call on, so that a box or an `Arc` of a store can be run on the suite, or wrapped.
+/// A store in a wrapper: it passes every call on, as a store that adds something to another does with most of them.
 #[derive(Clone, Debug)]
-#[expect(clippy::exhaustive_structs, reason = "it is its pointer")]
-pub struct Through<P>(pub P);
+#[expect(clippy::exhaustive_structs, reason = "it is the store in it")]
+pub struct Through<S>(pub S);
 
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
-impl<P> EventLog for Through<P>
-where
-    P: Deref<Target: Store> + Send + Sync,
-{
+impl<S: Store> EventLog for Through<S> {
     async fn append(&self, fence: &Fence, expected: Seq, batch: Batch) -> Result<Seq, AppendError> {
         self.0.append(fence, expected, batch).await
     }
@@ -37,10 +33,7 @@ where
 
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
-impl<P> Inbox for Through<P>
-where
-    P: Deref<Target: Store> + Send + Sync,
-{
+impl<S: Store> Inbox for Through<S> {
     async fn admit(&self, session: &SessionId, input: NewInput) -> Result<Admitted, AdmitError> {
         self.0.admit(session, input).await
     }
@@ -64,10 +57,7 @@ where
 
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
-impl<P> Ownership for Through<P>
-where
-    P: Deref<Target: Store> + Send + Sync,
-{
+impl<S: Store> Ownership for Through<S> {
     async fn create(&self, session: &SessionId, new: NewSession) -> Result<Seq, StoreError> {
         self.0.create(session, new).await
     }
@@ -91,10 +81,7 @@ where
 
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
-impl<P> Catalog for Through<P>
-where
-    P: Deref<Target: Store> + Send + Sync,
-{
+impl<S: Store> Catalog for Through<S> {
     async fn info(&self, session: &SessionId) -> Result<SessionInfo, StoreError> {
         self.0.info(session).await
     }
