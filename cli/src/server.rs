@@ -1,4 +1,4 @@
-//! A scripted server on this machine that speaks the wire format of Chat Completions: for the demo, and for tests of the command.
+//! A scripted server on this machine that speaks the wire format of Chat Completions, and says recorded bodies of any wire: for the demo, and for tests of the command.
 //!
 //! Each request gets the script's next reply, in the order of arrival, on a connection of its own.
 
@@ -28,7 +28,26 @@ pub struct Server {
 #[derive(Debug)]
 struct Shared {
     script: Mutex<VecDeque<Reply>>,
-    requests: Mutex<Vec<Value>>,
+    requests: Mutex<Vec<Received>>,
+}
+
+/// A request that came.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Received {
+    /// The path, and the query behind it.
+    pub target: String,
+    /// The headers, their names in small letters.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Value,
+}
+
+impl Received {
+    /// The value of a header, by its name in small letters.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
 }
 
 /// What a request is answered with.
@@ -118,8 +137,8 @@ impl Server {
         format!("http://{}/v1", self.address)
     }
 
-    /// The bodies of the requests so far.
-    pub fn requests(&self) -> Vec<Value> {
+    /// The requests so far.
+    pub fn requests(&self) -> Vec<Received> {
         lock(&self.shared.requests).clone()
     }
 }
@@ -158,29 +177,34 @@ async fn serve(connection: TcpStream, shared: &Shared) -> io::Result<()> {
     }
 }
 
-/// Reads a request and gives its body; `None` if the client went away, or what came is no request.
-async fn read(connection: &mut BufReader<TcpStream>) -> io::Result<Option<Value>> {
-    let mut length = 0;
+/// Reads a request; `None` if the client went away, or what came is no request.
+async fn read(connection: &mut BufReader<TcpStream>) -> io::Result<Option<Received>> {
+    let (mut target, mut headers) = (None, Vec::new());
     let mut head = connection.take(LARGEST);
     loop {
         let mut line = String::new();
         if head.read_line(&mut line).await? == 0 {
             return Ok(None);
         }
-        match line.trim_end().split_once(':') {
-            Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
-                length = value.trim().parse().unwrap_or_default();
+        match (line.trim_end(), &target) {
+            ("", _) => break,
+            (first, None) => target = first.split(' ').nth(1).map(str::to_owned),
+            (header, Some(_)) => {
+                let (name, value) = header.split_once(':').unwrap_or((header, ""));
+                headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
             }
-            None if line.trim_end().is_empty() => break,
-            _ => {}
         }
     }
+    let mut received = Received { target: target.unwrap_or_default(), headers, body: Value::Null };
+    let length = received.header("content-length").and_then(|length| length.parse().ok()).unwrap_or_default();
     if length > LARGEST {
         return Ok(None);
     }
     let mut body = Vec::new();
     connection.take(length).read_to_end(&mut body).await?;
-    Ok(serde_json::from_slice(&body).ok())
+    let Ok(body) = serde_json::from_slice(&body) else { return Ok(None) };
+    received.body = body;
+    Ok(Some(received))
 }
 
 async fn whole(connection: &mut TcpStream, status: u16, content_type: &str, body: &[u8]) -> io::Result<()> {

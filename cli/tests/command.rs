@@ -10,3 +10,6 @@ mod usage;
 
 #[path = "command/killed.rs"]
 mod killed;
+
+#[path = "command/providers.rs"]
+mod providers;

@@ -53,7 +53,18 @@ impl World {
     /// The command with its data folder, and nothing of the environment that it goes by.
     pub(crate) fn settled(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_settled"));
-        for name in ["OPENAI_API_KEY", "OPENAI_BASE_URL", "SETTLED_MODEL", "SETTLED_DATA", "RUST_LOG"] {
+        for name in [
+            "OPENAI_API_KEY",
+            "OPENAI_BASE_URL",
+            "ANTHROPIC_API_KEY",
+            "ANTHROPIC_BASE_URL",
+            "GEMINI_API_KEY",
+            "GOOGLE_API_KEY",
+            "GOOGLE_GEMINI_BASE_URL",
+            "SETTLED_MODEL",
+            "SETTLED_DATA",
+            "RUST_LOG",
+        ] {
             command.env_remove(name);
         }
         command.arg("--data").arg(self.data()).args(arguments).stdin(Stdio::null());

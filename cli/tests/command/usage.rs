@@ -171,7 +171,7 @@ async fn a_session_remembers_what_it_was_made_with() {
         let tools = request["tools"].as_array().map_or(0, Vec::len);
         (request["model"].as_str().unwrap().to_owned(), tools, said.len())
     };
-    let requests = world.server.requests();
+    let requests: Vec<Value> = world.server.requests().into_iter().map(|request| request.body).collect();
     let told: Vec<_> = requests.iter().map(told).collect();
     assert_eq!(told, [("first".to_owned(), 1, 1), ("first".to_owned(), 1, 3), ("other".to_owned(), 0, 5)]);
     assert!(requests[0]["messages"][0].to_string().contains("Be brief."), "{}", requests[0]);
@@ -223,7 +223,7 @@ async fn a_declined_call_stops_the_run_or_tells_the_model_why() {
     assert!(!world.file("acted").exists());
     let (world, ended) = answered(&["decline", "s", "--feedback", "use another name"]).await;
     assert_eq!((ended.code, &*ended.out), (Some(0), "So be it.\n"), "{ended:?}");
-    assert!(world.server.requests()[1].to_string().contains("use another name"));
+    assert!(world.server.requests()[1].body.to_string().contains("use another name"));
     assert!(!world.file("acted").exists());
 }
 
@@ -274,7 +274,7 @@ async fn a_prompt_can_come_from_standard_input() {
     child.stdin.take().unwrap().write_all(b"line one\nline two\n").unwrap();
     let ended = Ended::from(child.wait_with_output().unwrap());
     assert_eq!((ended.code, &*ended.out), (Some(0), "Read.\n"), "{ended:?}");
-    assert_eq!(world.server.requests()[0]["messages"][0]["content"], "line one\nline two\n");
+    assert_eq!(world.server.requests()[0].body["messages"][0]["content"], "line one\nline two\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
