@@ -85,6 +85,11 @@ impl Runner {
         self.worker.shut_down(grace).await
     }
 
+    /// The sessions that run here now, in no order; those that wait for a person do not.
+    pub fn active(&self) -> Vec<SessionId> {
+        self.worker.active()
+    }
+
     /// How many attempts at a step were dropped before they settled.
     ///
     /// It is 0 unless a runtime was dropped under the runner; a test harness asserts that.

@@ -276,6 +276,11 @@ impl Worker {
         });
     }
 
+    /// The sessions that run here now.
+    pub(crate) fn active(&self) -> Vec<SessionId> {
+        self.slots().values().filter(|slot| slot.is_running()).map(|slot| slot.session.clone()).collect()
+    }
+
     fn is_busy(&self) -> bool {
         self.slots().values().any(|slot| slot.state().running)
     }

@@ -10,3 +10,9 @@ mod order;
 
 #[path = "runner/follow.rs"]
 mod follow;
+
+#[path = "runner/world.rs"]
+mod world;
+
+#[path = "runner/coordination.rs"]
+mod coordination;

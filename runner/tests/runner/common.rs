@@ -24,7 +24,10 @@ use tokio::sync::Notify;
 pub enum Item {
     Event(ProviderEvent),
     Throw(ProviderError),
+    /// Goes on when it is notified.
+    Until(Arc<Notify>),
     Hang,
+    Panic,
 }
 
 impl From<ProviderEvent> for Item {
@@ -52,24 +55,41 @@ impl Provider for Script {
     async fn stream(&self, request: Arc<Request>) -> Result<ProviderStream, ProviderError> {
         self.requests.lock().unwrap().push(request);
         let items = self.streams.lock().unwrap().pop_front().expect("the script has an entry for every request");
-        Ok(Box::pin(Playing(items)))
+        Ok(Box::pin(Playing { items, waiting: None }))
     }
 }
 
-struct Playing(VecDeque<Item>);
+struct Playing {
+    items: VecDeque<Item>,
+    waiting: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
 
 impl Stream for Playing {
     type Item = Result<ProviderEvent, ProviderError>;
 
-    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        match self.0.pop_front() {
-            Some(Item::Event(event)) => Poll::Ready(Some(Ok(event))),
-            Some(Item::Throw(error)) => Poll::Ready(Some(Err(error))),
-            Some(Item::Hang) => {
-                self.0.push_front(Item::Hang);
-                Poll::Pending
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            if let Some(waiting) = &mut self.waiting {
+                if waiting.as_mut().poll(context).is_pending() {
+                    return Poll::Pending;
+                }
+                self.waiting = None;
             }
-            None => Poll::Ready(None),
+            return match self.items.pop_front() {
+                Some(Item::Event(event)) => Poll::Ready(Some(Ok(event))),
+                Some(Item::Throw(error)) => Poll::Ready(Some(Err(error))),
+                Some(Item::Until(go)) => {
+                    self.waiting = Some(Box::pin(async move { go.notified().await }));
+                    continue;
+                }
+                Some(Item::Hang) => {
+                    self.items.push_front(Item::Hang);
+                    Poll::Pending
+                }
+                // Without the panic hook's output: this panic is meant.
+                Some(Item::Panic) => std::panic::resume_unwind(Box::new("the adapter broke")),
+                None => Poll::Ready(None),
+            };
         }
     }
 }
@@ -136,7 +156,11 @@ pub struct Held {
     pub held: Arc<Notify>,
     pub go: Arc<Notify>,
     pub batches: Arc<Mutex<Vec<Vec<String>>>>,
+    /// Asked before some operations, by their names; may refuse them.
+    pub before: Arc<Mutex<Option<Before>>>,
 }
+
+pub type Before = Arc<dyn Fn(&str) -> Result<(), StoreError> + Send + Sync>;
 
 impl Held {
     pub fn new() -> Self {
@@ -146,7 +170,18 @@ impl Held {
             held: Arc::default(),
             go: Arc::default(),
             batches: Arc::default(),
+            before: Arc::default(),
         }
+    }
+
+    /// Has something asked before operations on this handle, and those cloned from it from now on.
+    pub fn before(&self, before: impl Fn(&str) -> Result<(), StoreError> + Send + Sync + 'static) -> Self {
+        Self { before: Arc::new(Mutex::new(Some(Arc::new(before)))), ..self.clone() }
+    }
+
+    fn ask(&self, operation: &str) -> Result<(), StoreError> {
+        let before = self.before.lock().unwrap().clone();
+        before.map_or(Ok(()), |before| before(operation))
     }
 }
 
@@ -187,6 +222,7 @@ impl Inbox for Held {
     }
 
     async fn pending(&self, session: &SessionId) -> Result<Vec<InboxItem>, StoreError> {
+        self.ask("pending")?;
         self.inner.pending(session).await
     }
 
@@ -206,6 +242,7 @@ impl Ownership for Held {
     }
 
     async fn renew(&self, worker: WorkerId, lease: Duration) -> Result<(), StoreError> {
+        self.ask("renew")?;
         self.inner.renew(worker, lease).await
     }
 
