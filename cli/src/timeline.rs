@@ -66,6 +66,10 @@ impl<W: Write> Timeline<'_, W> {
             Event::Synthetic(synthetic) => {
                 self.line(at, 1, &format!("notice: {}", text::one_line(&synthetic.text, SHOWN)))
             }
+            Event::InstructionsUpdated(updated) => {
+                let keys: Vec<_> = updated.changed.iter().map(|change| change.key.as_str()).collect();
+                self.line(at, 1, &format!("instructions: {}", keys.join(", ")))
+            }
             Event::StepStarted(started) => {
                 let next = self.steps.len() + 1;
                 let (number, began) = self.steps.entry(started.message).or_insert((next, at));

@@ -85,6 +85,8 @@ events! {
     InputPromoted = "input.promoted", 1;
     /// The system says something in a person's place.
     Synthetic = "synthetic", 1;
+    /// Sources of instructions say something else than before.
+    InstructionsUpdated = "instructions.updated", 1;
     /// A request is about to be sent.
     StepStarted = "step.started", 1;
     /// A block of text has opened.
@@ -210,6 +212,21 @@ facts! {
         reason: SyntheticReason,
         /// What it says.
         text: String,
+    }
+
+    /// Sources of instructions say something else than before; the first observation stands in the prefix of every request.
+    InstructionsUpdated {
+        /// What has changed, in the order of the sources; at the first observation, all there is.
+        changed: Vec<Instruction>,
+    }
+
+    /// What one source of instructions says.
+    Instruction {
+        /// The source.
+        key: String,
+        /// The text; `None` where the source has nothing to say any more.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        text: Option<String>,
     }
 
     /// A request is about to be sent.
@@ -628,6 +645,7 @@ impl Event {
             | Self::ExecutionSettled(_)
             | Self::InputPromoted(_)
             | Self::Synthetic(_)
+            | Self::InstructionsUpdated(_)
             | Self::CompactionStarted(_)
             | Self::CompactionEnded(_)
             | Self::CompactionFailed(_)

@@ -316,8 +316,9 @@ impl SessionFold {
 
     /// Whether the last entry of the history is a person's, or speaks in a person's place: nothing has answered it yet.
     pub fn is_unanswered(&self) -> bool {
+        let told = |entry: &&Arc<Entry>| matches!(entry.as_ref(), Entry::Instructions(_));
         matches!(
-            self.history.entries().last().map(Arc::as_ref),
+            self.history.entries().iter().rev().find(|entry| !told(entry)).map(Arc::as_ref),
             Some(Entry::User(_) | Entry::Synthetic(_) | Entry::Summary(_))
         )
     }

@@ -9,6 +9,7 @@ use settled_provider_api::ModelRef;
 use settled_tools_api::{CallKey, Content, Media, MessageId};
 
 use crate::Event;
+use crate::instructions::{Instructions, Update, told};
 
 /// What was said in a session, oldest first, as far as it still counts: a compaction puts its summary in place of what came before.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -18,6 +19,7 @@ pub struct History {
     open: Option<AssistantEntry>,
     /// Grows whenever earlier entries are replaced.
     generation: u64,
+    instructions: Instructions,
 }
 
 /// One entry of a history.
@@ -28,6 +30,8 @@ pub enum Entry {
     User(Vec<Content>),
     /// The system said something in a person's place.
     Synthetic(String),
+    /// Instructions have changed; this is what the model is told.
+    Instructions(String),
     /// A step has settled.
     Assistant(AssistantEntry),
     /// A summary of everything before.
@@ -144,11 +148,16 @@ impl History {
         self.generation
     }
 
+    /// What the sources of instructions have said.
+    pub fn instructions(&self) -> &Instructions {
+        &self.instructions
+    }
+
     /// The text of the last step that produced any.
     pub fn last_answer(&self) -> Option<String> {
         let settled = self.entries.iter().rev().filter_map(|entry| match entry.as_ref() {
             Entry::Assistant(assistant) => Some(assistant),
-            Entry::User(_) | Entry::Synthetic(_) | Entry::Summary(_) => None,
+            Entry::User(_) | Entry::Synthetic(_) | Entry::Instructions(_) | Entry::Summary(_) => None,
         });
         self.open.iter().chain(settled).map(AssistantEntry::text).find(|text| !text.is_empty())
     }
@@ -159,8 +168,14 @@ impl History {
         match event {
             Event::InputPromoted(promoted) => self.push(Entry::User(promoted.content.clone())),
             Event::Synthetic(synthetic) => self.push(Entry::Synthetic(synthetic.text.clone())),
+            Event::InstructionsUpdated(updated) => {
+                if self.instructions.update(&updated.changed) == Update::Told {
+                    self.push(Entry::Instructions(told(&updated.changed)));
+                }
+            }
             Event::CompactionEnded(ended) => {
                 self.entries.clear();
+                self.instructions.compacted();
                 self.generation += 1;
                 self.push(Entry::Summary(Summary { text: ended.text.clone(), recent: ended.recent.clone() }));
             }

@@ -113,6 +113,8 @@ mod words;
 
 pub mod history;
 
+mod instructions;
+
 mod fold;
 
 mod lower;
@@ -127,6 +129,7 @@ pub use event::*;
 pub use fold::*;
 pub use history::History;
 pub use inbox::*;
+pub use instructions::Instructions;
 pub use key::{arguments_hash, effect_key};
 pub use live::{LiveDelta, LiveEvent};
 pub use lower::{Lowering, estimate_tokens};

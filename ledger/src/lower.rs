@@ -6,6 +6,7 @@
 //! - A hosted call that a pause left open is answered with an error once somebody speaks; a result that comes later is left out.
 //! - Labels are unique in a request: a blank or repeated one is replaced, in the call and in its result.
 //! - Blank text is left out unless it carries state, and an empty message with it.
+//! - Changed instructions are a system message where the model allows one in the middle, otherwise a user message.
 //! - Media that the model does not accept becomes a text that says so.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,6 +80,10 @@ impl Lowering {
         match entry {
             Entry::User(content) => self.user(accepted(content, capabilities)),
             Entry::Synthetic(text) => self.user(accepted(&[Content::text(text.as_str())], capabilities)),
+            Entry::Instructions(text) if capabilities.system_in_middle => {
+                self.somebody_speaks(Message::System(text.clone()));
+            }
+            Entry::Instructions(text) => self.user(vec![Content::Text(text.clone())]),
             Entry::Summary(summary) => self.user(vec![Content::Text(checkpoint(summary))]),
             Entry::Assistant(assistant) => self.assistant(assistant, model, capabilities),
         }
@@ -86,10 +91,14 @@ impl Lowering {
 
     fn user(&mut self, content: Vec<Content>) {
         if !content.is_empty() {
-            self.close_hosted();
-            self.open_ended = false;
-            self.messages.push(Arc::new(Message::User(content)));
+            self.somebody_speaks(Message::User(content));
         }
+    }
+
+    fn somebody_speaks(&mut self, message: Message) {
+        self.close_hosted();
+        self.open_ended = false;
+        self.messages.push(Arc::new(message));
     }
 
     /// Answers hosted calls that a pause has left open, because the model does not go on from its own message: somebody has spoken.

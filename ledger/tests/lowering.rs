@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use settled_ledger::check::check_request;
 use settled_ledger::{
-    CompactionEnded, CompactionReason, Delivery, Event, History, InputId, InputPromoted, InterruptedBy, Lowering,
-    StepStarted, StreamExit, Synthetic, SyntheticReason, ToolOutcome,
+    CompactionEnded, CompactionReason, Delivery, Event, History, InputId, InputPromoted, Instruction,
+    InstructionsUpdated, InterruptedBy, Lowering, StepStarted, StreamExit, Synthetic, SyntheticReason, ToolOutcome,
 };
 use settled_provider_api::{
     AssistantPart, BlockStart, Capabilities, ErrorClass, Finish, FinishReason, HostedResult, MediaBlock, Message,
@@ -363,6 +363,51 @@ fn a_checkpoint_and_a_notice() {
             "tool: a=`two`",
         ]);
     }
+}
+
+/// 246-250: the first observation stands in the prefix; a change is a message, in the role that the model allows; a compaction moves what holds into the prefix.
+#[test]
+fn instructions_stand_or_are_told() {
+    let says = |key: &str, text: Option<&str>| Instruction { key: key.into(), text: text.map(Into::into) };
+    let updated = |changed: Vec<Instruction>| Event::from(InstructionsUpdated { changed });
+    let mut talk = Talk::default();
+    let prefix = |talk: &Talk| {
+        let mut history = History::default();
+        talk.log.iter().for_each(|event| history.apply(event));
+        history.instructions().standing().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(prefix(&talk), [""; 0]);
+    talk.log.push(updated(vec![says("style", Some("tabs")), says("date", None), says("place", Some("here"))]));
+    assert_eq!(prefix(&talk), ["tabs", "here"]);
+    talk.user("hello");
+    talk.calls(&[("a", success("one"))]);
+    talk.log.push(updated(vec![says("style", None), says("date", Some("monday"))]));
+    talk.user("and now");
+    assert_eq!(prefix(&talk), ["tabs", "here"]);
+    let told = "The instructions that were given for `style` no longer hold.\n\nFrom now on these instructions hold for `date`, instead of any that were given for it before:\n\nmonday";
+    for (capabilities, role) in
+        [(Capabilities::default(), "user"), (Capabilities::default().system_in_middle(), "system")]
+    {
+        let told = format!("{role}: `{told}`");
+        assert_eq!(
+            talk.lowered_for(&model(), &capabilities),
+            ["user: `hello`", "model: calls a=act{}", "tool: a=`one`", &told, "user: `and now`"]
+        );
+    }
+    talk.log.extend([
+        settled_ledger::CompactionStarted { reason: CompactionReason::Auto }.into(),
+        CompactionEnded {
+            reason: CompactionReason::Auto,
+            text: "we met".into(),
+            recent: String::new(),
+            model: model(),
+            usage: None,
+            cost_nanos: None,
+        }
+        .into(),
+    ]);
+    assert_eq!(prefix(&talk), ["here", "monday"]);
+    talk.check(&["user: `This is a summary of the conversation so far:\n\nwe met`"]);
 }
 
 /// A hosted call that was summarised away while it was open: its result has nothing to answer to.

@@ -180,7 +180,10 @@ async fn summarise(drain: &mut Drain, plan: Plan, used: &mut Used) -> Result<Sum
         Ok(prepared) => prepared,
         Err(error) => return Ok(Summarised::Failed(error)),
     };
-    let tools = drain.definitions().await;
+    let tools = match drain.definitions().await? {
+        Ok(tools) => tools,
+        Err((input, by)) => return Ok(Summarised::Interrupted(input, by)),
+    };
     let mut halvings = 0;
     let mut skipped = 0;
     let mut budget = BudgetFold::default();
@@ -192,7 +195,8 @@ async fn summarise(drain: &mut Drain, plan: Plan, used: &mut Used) -> Result<Sum
         let mut messages = Lowering::new().update(&part, &model, &known.info.capabilities).to_vec();
         messages.push(Arc::new(Message::user(ASK)));
         let purpose = Purpose::summary(drain.session.clone(), MessageId::from_u128(0)).attempt(budget.retries + 1);
-        let mut request = request::base(model.clone(), purpose, &agent, Arc::clone(&tools));
+        let mut request =
+            request::base(model.clone(), purpose, &agent, drain.fold.history.instructions(), Arc::clone(&tools));
         request.messages = messages;
         request.tool_choice = ToolChoice::None;
         let request = Arc::new(request);
@@ -282,7 +286,7 @@ async fn read(drain: &mut Drain, reading: &mut Reading, info: &ModelInfo, used: 
 fn tokens(entry: &Entry) -> u64 {
     match entry {
         Entry::User(content) => estimate_tokens(&Message::User(content.clone())),
-        Entry::Synthetic(text) => (text.len() as u64).div_ceil(4),
+        Entry::Synthetic(text) | Entry::Instructions(text) => (text.len() as u64).div_ceil(4),
         Entry::Summary(summary) => ((summary.text.len() + summary.recent.len()) as u64).div_ceil(4),
         Entry::Assistant(step) => (render_step(step).len() as u64).div_ceil(4),
     }
@@ -293,6 +297,8 @@ fn render(entry: &Entry) -> String {
     match entry {
         Entry::User(content) => format!("User:\n{}", render_content(content)),
         Entry::Synthetic(text) => format!("System:\n{text}"),
+        // What holds stands in the prefix behind the compaction.
+        Entry::Instructions(_) => String::new(),
         Entry::Summary(summary) => format!("Summary:\n{}\n\n{}", summary.text, summary.recent),
         Entry::Assistant(step) => format!("Assistant:\n{}", render_step(step)),
     }

@@ -25,6 +25,7 @@ use tracing::Instrument;
 
 use crate::compaction::{self, Compacted, compact};
 use crate::inbox::InboxWatch;
+use crate::instructions::Observed;
 use crate::live::Snapshot;
 use crate::request;
 use crate::shop::Shop;
@@ -232,9 +233,24 @@ impl Drain {
                 self.begin();
                 return self.settle(Outcome::Failed, Some(error)).await;
             }
+            self.begin();
+            let changed = match self.observe().await? {
+                Observed::Same => None,
+                Observed::Changed(changed) => Some(changed),
+                Observed::Blocked(error) => return self.settle(Outcome::Failed, Some(error)).await,
+                // It is recorded at the border, as one that came a moment earlier.
+                Observed::Interrupted => continue,
+            };
+            // Looking took time: what is promoted is what is pending now.
+            let promoted = self.to_promote(due);
+            if promoted.is_empty() && !due && !forced {
+                continue;
+            }
             go_on = false;
             forced = false;
-            self.begin();
+            if let Some(changed) = changed {
+                self.owe(vec![changed.into()]);
+            }
             if std::mem::take(&mut restarted) {
                 let text = RESTARTED.to_owned();
                 self.owe(vec![Synthetic { reason: SyntheticReason::Restart, text }.into()]);
@@ -464,7 +480,7 @@ impl Drain {
                 match self.back_off().await? {
                     Waited::Over => {}
                     Waited::Interrupted(input, by) => {
-                        self.interrupt_backoff(after, message, input, by);
+                        self.interrupt_between(input, by);
                         return Ok(StepRun::Interrupted);
                     }
                     Waited::Leaving => {
@@ -481,10 +497,13 @@ impl Drain {
             }
             let attempted = match rebuilt.take() {
                 Some(mut attempt) => self.attempted(&mut attempt).await,
-                None => {
-                    let mut attempt = self.prepare(message, number, continues, last).await?;
-                    self.attempted(&mut attempt).await
-                }
+                None => match self.prepare(message, number, continues, last).await? {
+                    Ok(mut attempt) => self.attempted(&mut attempt).await,
+                    Err((input, by)) => {
+                        self.interrupt_between(input, by);
+                        return Ok(StepRun::Interrupted);
+                    }
+                },
             }?;
             match attempted {
                 Attempted::Completed => return Ok(StepRun::Completed),
@@ -539,15 +558,18 @@ impl Drain {
         }
     }
 
-    /// Writes `step.started`, durably, and makes the request ready to be sent.
+    /// Writes `step.started`, durably, and makes the request ready to be sent, unless an interrupt comes first.
     async fn prepare(
         &mut self,
         message: MessageId,
         number: u32,
         continues: Option<MessageId>,
         last: bool,
-    ) -> Result<Box<Attempt>, Lost> {
-        let offered = self.offer().await?;
+    ) -> Result<Result<Box<Attempt>, (InputId, InterruptedBy)>, Lost> {
+        let offered = match self.offer().await? {
+            Ok(offered) => offered,
+            Err(interrupt) => return Ok(Err(interrupt)),
+        };
         let agent = self.shop.agent(&self.fold.agent).cloned();
         let model = self.model_ref();
         let (agent, model, known) = match (agent, model) {
@@ -586,7 +608,7 @@ impl Drain {
                 Reading::failing(error)
             }
         };
-        Ok(Box::new(Attempt::fresh(self, ledger, number, reading, known.info, tools, definitions)))
+        Ok(Ok(Box::new(Attempt::fresh(self, ledger, number, reading, known.info, tools, definitions))))
     }
 
     /// Records that another attempt is due.
@@ -606,19 +628,18 @@ impl Drain {
         self.wait(left).await
     }
 
-    fn interrupt_backoff(&mut self, after: After, message: MessageId, input: InputId, by: InterruptedBy) {
-        match after {
+    /// Ends what an interrupt has met between two attempts.
+    fn interrupt_between(&mut self, input: InputId, by: InterruptedBy) {
+        match self.fold.step.as_ref().map(|step| step.message) {
             // The step is open: it settles as interrupted.
-            After::Retry => {
+            Some(message) => {
                 let mut ledger = StepLedger::new(self.session.clone(), message, Arc::default(), ToolUse::On);
                 let mut owed = ledger.admit_interrupt(by);
                 owed.extend(ledger.admit_stream_exit(StreamExit::Interrupted));
                 owed.extend(ledger.fail_assistant(settled_ledger::StepEnd::default()));
                 self.owe_taking(owed, vec![input]);
             }
-            After::Continue => {
-                self.owe_taking(vec![InterruptRecorded { message: None, by }.into()], vec![input]);
-            }
+            None => drop(self.owe_taking(vec![InterruptRecorded { message: None, by }.into()], vec![input])),
         }
     }
 
@@ -630,31 +651,36 @@ impl Drain {
         self.fold.execution.as_ref().is_none_or(|execution| execution.pauses <= self.shop.settings.pauses)
     }
 
-    async fn offer(&mut self) -> Result<Result<Arc<dyn ToolExecutor>, String>, Lost> {
+    /// The tools on offer now, or why there are none.
+    async fn offer(&mut self) -> Result<Result<Offered, (InputId, InterruptedBy)>, Lost> {
         let to = OfferTo::new(self.session.clone(), Arc::clone(&self.fold.tags));
         let source = Arc::clone(&self.shop.tools);
-        Ok(source.offer(&to).await.map_err(|error| error.to_string()))
+        let offered = self.interruptible(source.offer(&to)).await?;
+        Ok(offered.map(|offered| offered.map_err(|error| error.to_string())))
     }
 
     /// The tools on offer now, for a request that does not run them.
-    pub(crate) async fn definitions(&mut self) -> Arc<[ToolDefinition]> {
-        match self.offer().await {
-            Ok(Ok(tools)) => tools.definitions().into(),
-            _ => Arc::default(),
-        }
+    pub(crate) async fn definitions(
+        &mut self,
+    ) -> Result<Result<Arc<[ToolDefinition]>, (InputId, InterruptedBy)>, Lost> {
+        let offered = self.offer().await?;
+        Ok(offered.map(|offered| offered.map(|tools| tools.definitions().into()).unwrap_or_default()))
     }
 
-    /// The tools on offer now, for a step that was rebuilt.
-    pub(crate) async fn tools_now(&mut self) -> (Arc<dyn ToolExecutor>, Arc<[ToolDefinition]>) {
-        match self.offer().await {
+    /// The tools on offer now, for a step that was rebuilt; none where an interrupt is pending.
+    pub(crate) async fn tools_now(&mut self) -> Result<(Arc<dyn ToolExecutor>, Arc<[ToolDefinition]>), Lost> {
+        Ok(match self.offer().await? {
             Ok(Ok(tools)) => {
                 let definitions = tools.definitions().into();
                 (tools, definitions)
             }
-            _ => (Arc::new(NoTools), Arc::default()),
-        }
+            Ok(Err(_)) | Err(_) => (Arc::new(NoTools), Arc::default()),
+        })
     }
 }
+
+/// The tools on offer, or why there are none.
+type Offered = Result<Arc<dyn ToolExecutor>, String>;
 
 /// What comes after a backoff.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -99,6 +99,8 @@ mod shop;
 
 mod outputs;
 
+mod instructions;
+
 mod clock;
 
 mod error;
@@ -106,6 +108,7 @@ mod error;
 pub use clock::{RandomIds, SystemClock};
 pub use error::Error;
 pub use follow::{Follow, SessionEvent};
+pub use instructions::InstructionSource;
 pub use live::Snapshot;
 pub use outputs::{NoOutputs, Outputs, Snapshots};
 pub use runner::{Builder, Runner};

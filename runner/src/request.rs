@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use settled_ledger::FailureClass;
-use settled_ledger::StepError;
+use settled_ledger::{FailureClass, Instructions, StepError};
 use settled_provider_api::{Message, ModelRef, Purpose, Request, ToolChoice};
 use settled_tools_api::{MessageId, ToolDefinition};
 
@@ -41,18 +40,25 @@ pub(crate) fn for_step(
     } else if !last && drain.lowering.wants_a_user() && (messages.is_empty() || !info.capabilities.assistant_last) {
         messages.push(Arc::new(Message::user(GO_ON)));
     }
-    let mut request = base(model, Purpose::step(drain.session.clone(), message).attempt(attempt), agent, tools);
+    let purpose = Purpose::step(drain.session.clone(), message).attempt(attempt);
+    let mut request = base(model, purpose, agent, drain.fold.history.instructions(), tools);
     request.messages = messages;
     request.tool_choice = if last { ToolChoice::None } else { ToolChoice::Auto };
     request.max_output = info.output;
     Ok(request)
 }
 
-/// A request without messages: the prefix that every request of an agent shares.
-pub(crate) fn base(model: ModelRef, purpose: Purpose, agent: &Agent, tools: Arc<[ToolDefinition]>) -> Request {
+/// A request without messages: the prefix that every request of a session shares.
+pub(crate) fn base(
+    model: ModelRef,
+    purpose: Purpose,
+    agent: &Agent,
+    instructions: &Instructions,
+    tools: Arc<[ToolDefinition]>,
+) -> Request {
     let mut request = Request::new(model, purpose);
-    request.system =
-        agent.system.iter().filter(|part| !part.trim().is_empty()).map(|part| Arc::from(part.as_str())).collect();
+    let parts = agent.system.iter().map(String::as_str).chain(instructions.standing());
+    request.system = parts.filter(|part| !part.trim().is_empty()).map(Arc::from).collect();
     request.tools = tools;
     request.options = Arc::new(agent.options.clone());
     request

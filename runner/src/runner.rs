@@ -1,6 +1,6 @@
 //! The runner and its builder.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use settled_tools_api::{AllowAll, CallKey, Policy, SessionId, ToolSource, Toolbo
 use crate::clock::{RandomIds, SystemClock};
 use crate::compaction;
 use crate::error::Error;
+use crate::instructions::InstructionSource;
 use crate::outputs::{NoOutputs, Outputs, Snapshots};
 use crate::session::Session;
 use crate::settings::{Agent, Settings};
@@ -114,6 +115,7 @@ pub struct Builder {
     store: Option<Arc<dyn Store>>,
     policy: Option<Arc<dyn Policy>>,
     outputs: Option<Arc<dyn Outputs>>,
+    instructions: Vec<(String, Arc<dyn InstructionSource>)>,
     snapshots: Option<Arc<dyn Snapshots>>,
     clock: Option<Arc<dyn Clock>>,
     ids: Option<Arc<dyn Ids>>,
@@ -166,6 +168,14 @@ impl Builder {
     /// Where large outputs are kept; without, what is left out of them is lost.
     pub fn outputs(mut self, outputs: impl Outputs + 'static) -> Self {
         self.outputs = Some(Arc::new(outputs));
+        self
+    }
+
+    /// A source of instructions that may change while a session runs, under a key that the model is shown.
+    ///
+    /// Sources stand behind the agent's prompt in the order in which they are given.
+    pub fn instructions(mut self, key: impl Into<String>, source: impl InstructionSource + 'static) -> Self {
+        self.instructions.push((key.into(), Arc::new(source)));
         self
     }
 
@@ -237,6 +247,10 @@ impl Builder {
                 return Err(Error::Configuration(format!("the agent `{}` is given twice", twice.name)));
             }
         }
+        let mut keys = BTreeSet::new();
+        if let Some((twice, _)) = self.instructions.iter().find(|(key, _)| !keys.insert(key)) {
+            return Err(Error::Configuration(format!("the instructions `{twice}` are given twice")));
+        }
         let ids = self.ids.unwrap_or_else(|| Arc::new(RandomIds));
         let id = self.worker.unwrap_or_else(|| WorkerId::from_u128(ids.next()));
         let shop = Shop {
@@ -248,6 +262,7 @@ impl Builder {
             tools: self.tools.unwrap_or_else(|| Arc::new(Toolbox::new())),
             policy: self.policy.unwrap_or_else(|| Arc::new(AllowAll::default())),
             outputs: self.outputs.unwrap_or_else(|| Arc::new(NoOutputs)),
+            instructions: self.instructions,
             snapshots: self.snapshots,
             clock: self.clock.unwrap_or_else(|| Arc::new(SystemClock)),
             ids,

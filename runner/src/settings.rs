@@ -20,6 +20,8 @@ pub struct Settings {
     pub tool_deadline: Option<Duration>,
     /// How long a cancelled tool may go on before its task is aborted.
     pub cancel_grace: Duration,
+    /// The longest time that a source of instructions may take to say what holds; then it counts as unavailable.
+    pub instructions: Duration,
     /// When and how often a step is tried again.
     pub retry: RetrySettings,
     /// When history is summarised.
@@ -48,6 +50,7 @@ impl Default for Settings {
             tool_idle: None,
             tool_deadline: Some(Duration::from_secs(600)),
             cancel_grace: Duration::from_secs(5),
+            instructions: Duration::from_secs(10),
             retry: RetrySettings::default(),
             compaction: CompactionSettings::default(),
             output: OutputSettings::default(),

@@ -8,6 +8,7 @@ use settled_ledger::{Clock, FailureClass, Ids, StepError};
 use settled_provider_api::{ModelInfo, ModelRef, Provider};
 use settled_tools_api::{Policy, ToolSource};
 
+use crate::instructions::InstructionSource;
 use crate::outputs::{Outputs, Snapshots};
 use crate::settings::{Agent, Settings};
 
@@ -20,6 +21,8 @@ pub(crate) struct Shop {
     pub(crate) tools: Arc<dyn ToolSource>,
     pub(crate) policy: Arc<dyn Policy>,
     pub(crate) outputs: Arc<dyn Outputs>,
+    /// By key, in the order in which they stand in a request.
+    pub(crate) instructions: Vec<(String, Arc<dyn InstructionSource>)>,
     pub(crate) snapshots: Option<Arc<dyn Snapshots>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Arc<dyn Ids>,

@@ -67,7 +67,7 @@ pub(crate) async fn sweep(drain: &mut Drain) -> Result<Sweep, Lost> {
             if !parked {
                 resume(drain);
             }
-            let (tools, offered) = drain.tools_now().await;
+            let (tools, offered) = drain.tools_now().await?;
             let info = drain.shop.model(&step.model).map(|model| Arc::clone(&model.info)).unwrap_or_default();
             let mut attempt =
                 Box::new(Attempt::rebuilt(drain, ledger, step.attempt, info, tools, Arc::clone(&offered)));

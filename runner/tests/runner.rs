@@ -16,3 +16,6 @@ mod world;
 
 #[path = "runner/coordination.rs"]
 mod coordination;
+
+#[path = "runner/instructions.rs"]
+mod instructions;

@@ -65,6 +65,12 @@ fn line(names: &Names, event: &Event) -> Option<String> {
         }
         Event::InputPromoted(event) => format!("user: {}", content(&event.content)),
         Event::Synthetic(event) => format!("system: {}", event.text),
+        Event::InstructionsUpdated(event) => {
+            let one = |change: &settled_ledger::Instruction| {
+                format!("{}: {}", change.key, change.text.as_deref().unwrap_or("nothing any more"))
+            };
+            format!("instructions: {}", event.changed.iter().map(one).collect::<Vec<_>>().join("; "))
+        }
         Event::StepStarted(event) => {
             let attempt = if event.attempt > 1 { format!(", attempt {}", event.attempt) } else { String::new() };
             let cut = event.continues.and_then(|cut| names.message(cut));

@@ -204,7 +204,11 @@ impl LogChecker {
             | Event::ToolUnknown(_)
             | Event::InteractionRequested(_)
             | Event::InteractionAnswered(_) => self.in_step(event),
-            Event::AgentSelected(_) | Event::ModelSelected(_) | Event::Synthetic(_) | Event::Unknown(_) => {}
+            Event::AgentSelected(_)
+            | Event::ModelSelected(_)
+            | Event::Synthetic(_)
+            | Event::InstructionsUpdated(_)
+            | Event::Unknown(_) => {}
         }
     }
 

@@ -10,15 +10,15 @@ use settled_provider_api::{ErrorClass, FinishReason, ProviderError, ProviderEven
 use settled_runner::Settings;
 use tokio::time::Instant;
 
-fn call(index: u32, tool: &str) -> ProviderEvent {
+pub fn call(index: u32, tool: &str) -> ProviderEvent {
     ProviderEvent::tool_call(index, format!("call_{index}"), tool, json!({}))
 }
 
-fn text(text: &str) -> [ProviderEvent; 3] {
+pub fn text(text: &str) -> [ProviderEvent; 3] {
     [ProviderEvent::text_start(0), ProviderEvent::text_delta(0, text), ProviderEvent::text_end(0)]
 }
 
-fn stop() -> ProviderEvent {
+pub fn stop() -> ProviderEvent {
     ProviderEvent::finish(FinishReason::Stop, None)
 }
 

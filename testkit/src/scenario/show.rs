@@ -35,6 +35,7 @@ pub(super) fn event(names: &Names, event: &Event) -> Option<Value> {
         | Event::ExecutionSettled(_) => return None,
         Event::InputPromoted(event) => json!({"text": text(&event.content), "delivery": event.delivery.name()}),
         Event::Synthetic(event) => json!({"text": event.text}),
+        Event::InstructionsUpdated(event) => json!({"changed": event.changed}),
         Event::StepStarted(event) => json!({
             "message": message,
             "attempt": event.attempt,
