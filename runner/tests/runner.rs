@@ -11,11 +11,11 @@ mod order;
 #[path = "runner/follow.rs"]
 mod follow;
 
+#[path = "runner/instructions.rs"]
+mod instructions;
+
 #[path = "runner/world.rs"]
 mod world;
 
 #[path = "runner/coordination.rs"]
 mod coordination;
-
-#[path = "runner/instructions.rs"]
-mod instructions;

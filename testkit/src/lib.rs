@@ -81,6 +81,7 @@
 //! - [`sim`]: random sessions from a seed, as scenarios.
 //! - [`Transcript`]: a log as plain text.
 //! - [`conformance`]: what every store has to keep to.
+//! - [`guide`]: how to test an agent, and how to write what an agent is made of.
 //! - `mocks`: `mockall` mocks of every public trait (feature `mocks`).
 
 #[cfg(feature = "runner")]
@@ -105,6 +106,8 @@ pub mod scenario;
 pub mod sim;
 
 pub mod conformance;
+
+pub mod guide;
 
 #[cfg(feature = "mocks")]
 pub mod mocks;
