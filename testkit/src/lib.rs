@@ -79,6 +79,7 @@
 //! - [`agent`]: a whole agent in virtual time (feature `runner`, on by default).
 //! - [`scenario`]: the same as files, for every language (feature `runner`).
 //! - [`sim`]: random sessions from a seed, as scenarios.
+//! - [`server`]: the same scripts over HTTP, on the wires of four providers, with faults (feature `server`, on by default).
 //! - [`Transcript`]: a log as plain text.
 //! - [`conformance`]: what every store has to keep to.
 //! - [`guide`]: how to test an agent, and how to write what an agent is made of.
@@ -104,6 +105,9 @@ mod agent;
 pub mod scenario;
 
 pub mod sim;
+
+#[cfg(feature = "server")]
+pub mod server;
 
 pub mod conformance;
 
