@@ -1,9 +1,15 @@
 //! Conformance suites: cases with a name, a promise, and a run.
 //!
 //! A suite is run on a *fixture* that makes a fresh subject for each case, and answers a [`Report`]; a promise that is not kept is a [`Breach`], never a panic.
-//! A suite brings no runtime: whoever runs it does.
+//! Each case has a *mutant* in the testkit's own tests: a subject that is wrong in that one thing, and that the case must find.
+//!
+//! A report names the version of the suites; a new case is a line in the changelog.
 
 pub mod store;
+
+pub mod tool;
+
+mod suite;
 
 use std::fmt;
 
@@ -51,12 +57,17 @@ pub struct Line {
     pub verdict: Verdict,
 }
 
+/// The version of the suites: that of the api crates whose contracts they hold subjects to.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// What came of a suite, in the order of its cases.
 ///
 /// It prints as text, those that were kept left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
+    /// The suite: `store`, `tool`, `provider`.
+    pub suite: String,
     /// One line for each case that was asked for.
     pub lines: Vec<Line>,
 }
@@ -83,7 +94,7 @@ impl Report {
         }
     }
 
-    /// The report as one JSON object: `{"cases":[{"case","promise","verdict","details"?}]}`.
+    /// The report as one JSON object: `{"suite","version","cases":[{"case","promise","verdict","details"?}]}`.
     ///
     /// `verdict` is `kept`, `skipped` or `broken`; `details` has the reason or the breach.
     pub fn to_json(&self) -> String {
@@ -103,7 +114,7 @@ impl Report {
                 case
             })
             .collect();
-        json!({ "cases": cases }).to_string()
+        json!({ "suite": self.suite, "version": VERSION, "cases": cases }).to_string()
     }
 }
 
@@ -111,7 +122,8 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let broken = self.breaches().count();
         let skipped = self.lines.len() - self.kept() - broken;
-        write!(f, "{} cases: {} kept, {broken} broken, {skipped} skipped", self.lines.len(), self.kept())?;
+        write!(f, "{} suite {VERSION}, {} cases: ", self.suite, self.lines.len())?;
+        write!(f, "{} kept, {broken} broken, {skipped} skipped", self.kept())?;
         for line in &self.lines {
             match &line.verdict {
                 Verdict::Kept => {}

@@ -65,7 +65,7 @@ async fn a_suite_that_runs_nothing_is_no_success() {
     assert_eq!(report.lines[0].verdict, Verdict::Skipped("for this test".to_owned()));
     assert_eq!(
         format!("{:?}", report.into_result().unwrap_err()),
-        "1 cases: 0 kept, 0 broken, 1 skipped\n  skipped append.lands: for this test"
+        "store suite 0.1.0, 1 cases: 0 kept, 0 broken, 1 skipped\n  skipped append.lands: for this test"
     );
 }
 
@@ -74,7 +74,7 @@ async fn a_name_that_no_case_has_is_a_breach() {
     let suite = StoreSuite::new().only("append.lands").skip("append.land", "a slip of the pen");
     let report = suite.run(&Wrong("")).await;
     let json = concat!(
-        r#"{"cases":[{"case":"append.land","details":"there is no such case","#,
+        r#"{"suite":"store","version":"0.1.0","cases":[{"case":"append.land","details":"there is no such case","#,
         r#""promise":"The suite has a case of this name.","verdict":"broken"},"#,
         r#"{"case":"append.lands","promise":"It answers the new head, and the rows are read back as they were handed in.","verdict":"kept"}]}"#,
     );

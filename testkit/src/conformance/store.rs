@@ -55,9 +55,10 @@ use async_trait::async_trait;
 use settled_ledger::store::Store;
 use settled_ledger::{Clock, Timestamp};
 
-use self::bench::{Bench, Checked};
+use self::bench::Bench;
 pub use self::through::Through;
-use super::{Breach, Line, Report, Verdict};
+use super::Report;
+use super::suite::{Checked, Details, Selection, broken};
 
 /// What makes the subjects of [`StoreSuite`].
 #[async_trait]
@@ -165,10 +166,7 @@ pub fn cases() -> impl Iterator<Item = Case> {
 
 /// A run of the suite: which cases, and which are left out and why.
 #[derive(Clone, Debug, Default)]
-pub struct StoreSuite {
-    only: Option<String>,
-    skipped: Vec<(String, String)>,
-}
+pub struct StoreSuite(Selection);
 
 impl StoreSuite {
     /// All cases.
@@ -179,14 +177,14 @@ impl StoreSuite {
     /// The case of this name alone.
     #[must_use]
     pub fn only(mut self, name: impl Into<String>) -> Self {
-        self.only = Some(name.into());
+        self.0.only = Some(name.into());
         self
     }
 
     /// Leaves a case out, for a reason that the report gives.
     #[must_use]
     pub fn skip(mut self, name: impl Into<String>, reason: impl Into<String>) -> Self {
-        self.skipped.push((name.into(), reason.into()));
+        self.0.skipped.push((name.into(), reason.into()));
         self
     }
 
@@ -195,39 +193,22 @@ impl StoreSuite {
     /// A name that was given and that no case has is a breach: a suite must not pass because of a slip of the pen.
     /// *Cancelling*: dropping the future ends the run; the stores are dropped with it.
     pub async fn run(&self, fixture: &dyn StoreFixture) -> Report {
-        let mut report = Report::default();
-        let named = self.skipped.iter().map(|(name, _)| name).chain(&self.only);
-        for name in named.filter(|name| cases().all(|case| case.name != **name)) {
-            report.lines.push(Line {
-                case: name.clone(),
-                promise: "The suite has a case of this name.".to_owned(),
-                verdict: Verdict::Broken(Breach { case: name.clone(), details: "there is no such case".to_owned() }),
-            });
-        }
-        for case in cases().filter(|case| self.only.as_ref().is_none_or(|only| only == case.name)) {
-            let verdict = match self.skipped.iter().find(|(name, _)| name == case.name) {
-                Some((_, reason)) => Verdict::Skipped(reason.clone()),
-                None => match check(case, fixture).await {
-                    Ok(()) => Verdict::Kept,
-                    Err(details) => Verdict::Broken(Breach { case: case.name.to_owned(), details }),
-                },
-            };
-            report.lines.push(Line { case: case.name.to_owned(), promise: case.promise.to_owned(), verdict });
-        }
-        report
+        let cases: Vec<_> = cases().collect();
+        let named: Vec<_> = cases.iter().map(|case| (case.name, case.promise)).collect();
+        self.0.run("store", &named, |place| check(cases[place], fixture)).await
     }
 }
 
 /// Runs one case, for as long as the fixture's patience lasts.
-async fn check(case: Case, fixture: &dyn StoreFixture) -> Result<(), String> {
+async fn check(case: Case, fixture: &dyn StoreFixture) -> Checked {
     let run = async {
-        let bench = Bench::open(fixture).await?;
-        (case.run)(&bench).await.map_err(|details| details.to_string())
+        let bench = Bench::open(fixture).await.map_err(Details::Broken)?;
+        (case.run)(&bench).await
     };
     let (mut run, mut patience) = (pin!(run), pin!(fixture.patience()));
     poll_fn(|cx| match run.as_mut().poll(cx) {
         Poll::Ready(done) => Poll::Ready(done),
-        Poll::Pending => patience.as_mut().poll(cx).map(|()| Err("it waited for something that never came".to_owned())),
+        Poll::Pending => patience.as_mut().poll(cx).map(|()| broken("it waited for something that never came")),
     })
     .await
 }

@@ -1,11 +1,10 @@
 //! What a case works with: the handles, a clock, ids, and short ways to say what is done and what must be seen.
 
-use std::fmt::{self, Debug};
-use std::future::{Future, poll_fn};
+use std::fmt::Debug;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use futures_core::Stream;
@@ -19,6 +18,7 @@ use settled_ledger::{
 };
 use settled_tools_api::{CallKey, Content, EffectKey, MessageId, SessionId};
 
+pub(super) use super::super::suite::{Checked, Details, all, same};
 use super::{Handles, ManualClock, StoreFixture};
 
 /// The worker that owns what a case works on, unless the case says otherwise.
@@ -31,43 +31,6 @@ pub(super) const LEASE: Duration = Duration::from_secs(15);
 pub(super) const EXECUTION: ExecutionId = ExecutionId::from_u128(0xe);
 /// The shortest time there is.
 pub(super) const TICK: Duration = Duration::from_millis(1);
-
-/// How many characters of a value a breach shows.
-const SHOWN: usize = 1_000;
-
-/// What a case answers.
-pub(super) type Checked = Result<(), Details>;
-
-/// What was seen, and what should have been.
-pub(super) struct Details(String);
-
-impl fmt::Display for Details {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-/// What should have answered failed.
-impl<E: std::error::Error> From<E> for Details {
-    fn from(error: E) -> Self {
-        Self(format!("it failed: {error} ({error:?})"))
-    }
-}
-
-/// Holds what was seen against what should have been.
-pub(super) fn same<T: PartialEq + Debug>(what: &str, seen: T, should: T) -> Checked {
-    if seen == should {
-        return Ok(());
-    }
-    let short = |value: T| {
-        let text = format!("{value:?}");
-        match text.char_indices().nth(SHOWN) {
-            Some((end, _)) => format!("{}…", &text[..end]),
-            None => text,
-        }
-    };
-    Err(Details(format!("{what}: it was {}, and should be {}", short(seen), short(should))))
-}
 
 /// Holds a failure's kind against what should have been.
 pub(super) fn fails<T: Debug>(what: &str, seen: Result<T, StoreError>, kind: StoreErrorKind) -> Checked {
@@ -247,7 +210,7 @@ pub(super) fn answer(ordinal: u32) -> Result<NewInputKind, Details> {
 /// The next item of a stream; a stream that has ended is a breach.
 pub(super) async fn next<S: Stream + Unpin + ?Sized>(stream: &mut S) -> Result<S::Item, Details> {
     let item = poll_fn(|cx| Pin::new(&mut *stream).poll_next(cx)).await;
-    item.ok_or_else(|| Details("the stream has ended".to_owned()))
+    item.ok_or_else(|| Details::Broken("the stream has ended".to_owned()))
 }
 
 /// Whether a stream has ended.
@@ -266,23 +229,4 @@ pub(super) async fn follows(stream: &mut RecordedStream, events: &[Recorded]) ->
 /// Holds the next item of a followed log against the marker.
 pub(super) async fn syncs(stream: &mut RecordedStream, head: Seq) -> Checked {
     same("the marker", next(stream).await??, Followed::Synced(head))
-}
-
-/// Runs futures at once and answers what they answered, in their order.
-pub(super) async fn all<T>(futures: Vec<Pin<Box<dyn Future<Output = T> + Send + '_>>>) -> Vec<T> {
-    let mut running: Vec<_> = futures.into_iter().map(Some).collect();
-    let mut answers: Vec<Option<T>> = running.iter().map(|_| None).collect();
-    poll_fn(move |cx| {
-        for (future, answer) in running.iter_mut().zip(&mut answers) {
-            if let Some(Poll::Ready(answered)) = future.as_mut().map(|future| future.as_mut().poll(cx)) {
-                *future = None;
-                *answer = Some(answered);
-            }
-        }
-        match running.iter().all(Option::is_none) {
-            true => Poll::Ready(answers.iter_mut().filter_map(Option::take).collect()),
-            false => Poll::Pending,
-        }
-    })
-    .await
 }
