@@ -429,8 +429,7 @@ fn poll_tools(drain: &mut Drain, step: &mut Attempt, context: &mut Context<'_>) 
         ToolMessage::Done(call, end) => {
             let Some(progress) = step.runs.ended(call) else { return };
             let outcome = match end {
-                RunEnd::Outcome(ToolOutcome::Stopped(_)) => ToolOutcome::Stopped(progress),
-                RunEnd::Outcome(outcome) => outcome,
+                RunEnd::Outcome(outcome) => unanswered(outcome, progress),
                 RunEnd::Vanished => {
                     step.ledger.admit_tools_exit(ToolsExit::Interrupted);
                     ToolOutcome::Stopped(progress)
@@ -443,6 +442,25 @@ fn poll_tools(drain: &mut Drain, step: &mut Attempt, context: &mut Context<'_>) 
             fill_slots(drain, step);
         }
     })
+}
+
+/// An outcome without an answer of the tool's own takes its last progress with it.
+fn unanswered(outcome: ToolOutcome, progress: Option<Value>) -> ToolOutcome {
+    match (outcome, progress) {
+        (ToolOutcome::Stopped(_), progress) => ToolOutcome::Stopped(progress),
+        (ToolOutcome::Panicked(why), Some(progress)) => {
+            ToolOutcome::Panicked(format!("{why}; its last progress was {}", shown(&progress)))
+        }
+        (ToolOutcome::TimedOut(why), Some(progress)) => {
+            ToolOutcome::TimedOut(format!("{why}; its last progress was {}", shown(&progress)))
+        }
+        (outcome, _) => outcome,
+    }
+}
+
+/// A value as a person reads it: a text without its quotes.
+fn shown(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// A policy has decided.

@@ -45,11 +45,11 @@ impl StepLedger {
         self.failure.as_ref().filter(|_| !self.output_started() && self.interrupt.is_none())
     }
 
-    /// The provider's failure that cut an answer of which something is visible, if nobody interrupted and no person refused.
+    /// The provider's failure that cut an answer of which something is visible, if nobody interrupted, no person refused and no tool was interrupted from inside.
     ///
     /// A new step may continue the answer; where what came does not decode, or broke the protocol, nobody knows what there is to continue.
     pub fn cut_by(&self) -> Option<&Failure> {
-        let cut = self.output_started() && self.settlement() == Settlement::ProviderFailed;
+        let cut = self.output_started() && self.settlement() == Settlement::ProviderFailed && !self.tools_cancelled();
         let readable =
             |failure: &Failure| matches!(failure, Failure::Provider(error) if error.class != ErrorClass::InvalidOutput);
         self.failure.as_ref().filter(|failure| cut && readable(failure))
@@ -148,14 +148,6 @@ impl StepLedger {
             _ => None,
         });
         let stopped = self.interrupt.is_some() || self.stream == Some(ExitKind::Interrupted);
-        // A call that was running when the tools as a whole had ended is as good as cancelled.
-        let cancelled = self.tools_exit == Some(ToolsExit::Interrupted)
-            || self.calls.iter().any(|call| match call.stage {
-                Stage::Settled => call.end == Some(CallEnd::Cancelled),
-                Stage::Running | Stage::ParkedForQuestion => self.tools_exit.is_some(),
-                Stage::Starting => call.ran && self.tools_exit.is_some(),
-                Stage::InputOpen | Stage::InputClosed | Stage::Called | Stage::ParkedForApproval => false,
-            });
         let incomplete = match self.finish.as_ref().map(|finish| finish.reason) {
             None | Some(FinishReason::Unknown | FinishReason::ContentFilter | FinishReason::Refusal) => true,
             Some(FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Length | FinishReason::Pause) => false,
@@ -164,13 +156,24 @@ impl StepLedger {
             Settlement::Interrupted { question_dismissed }
         } else if self.stream != Some(ExitKind::Completed) || self.broken || incomplete {
             Settlement::ProviderFailed
-        } else if cancelled {
+        } else if self.tools_cancelled() {
             Settlement::Interrupted { question_dismissed: false }
         } else if let Some(cause) = infra {
             Settlement::ToolInfraFailed { cause }
         } else {
             Settlement::Clean
         }
+    }
+
+    /// Whether a tool was interrupted from inside: a call that was running when the tools as a whole had ended is as good as cancelled.
+    fn tools_cancelled(&self) -> bool {
+        self.tools_exit == Some(ToolsExit::Interrupted)
+            || self.calls.iter().any(|call| match call.stage {
+                Stage::Settled => call.end == Some(CallEnd::Cancelled),
+                Stage::Running | Stage::ParkedForQuestion => self.tools_exit.is_some(),
+                Stage::Starting => call.ran && self.tools_exit.is_some(),
+                Stage::InputOpen | Stage::InputClosed | Stage::Called | Stage::ParkedForApproval => false,
+            })
     }
 
     /// The failure of a step that ended without a recorded one.
