@@ -19,3 +19,6 @@ mod world;
 
 #[path = "runner/coordination.rs"]
 mod coordination;
+
+#[path = "runner/tools.rs"]
+mod tools;
