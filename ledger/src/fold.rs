@@ -126,8 +126,12 @@ pub struct BudgetFold {
 pub struct Backoff {
     /// The step that failed.
     pub message: MessageId,
+    /// The number of the attempt that is due, over retries and continuations.
+    pub attempt: u32,
     /// When it is due.
     pub at: crate::Timestamp,
+    /// Why another attempt is made.
+    pub error: StepError,
     /// Whether a new step continues a cut answer; otherwise the same step is tried again.
     pub continues: bool,
 }
@@ -214,6 +218,8 @@ impl SessionFold {
                     self.totals.add(failed.usage, failed.cost_nanos);
                 }
                 self.step = None;
+                // It will not be tried again; the attempt at what continues it is scheduled behind this.
+                self.budget.backoff = None;
                 self.left_open.clear();
                 self.continues(false);
                 if let Some(execution) = &mut self.execution {
@@ -298,7 +304,13 @@ impl SessionFold {
             self.budget.unknowns += u32::from(class == ErrorClass::Unknown);
         }
         let continues = self.step.as_ref().is_none_or(|step| step.message != scheduled.message);
-        self.budget.backoff = Some(Backoff { message: scheduled.message, at: scheduled.at, continues });
+        self.budget.backoff = Some(Backoff {
+            message: scheduled.message,
+            attempt: scheduled.attempt,
+            at: scheduled.at,
+            error: scheduled.error.clone(),
+            continues,
+        });
     }
 
     fn continues(&mut self, continues: bool) {

@@ -769,7 +769,8 @@ impl Drain {
             if let Poll::Ready(lost) = self.poll_lost(context) {
                 return Poll::Ready(Err(lost));
             }
-            self.slot.live.answer(Snapshot::default);
+            let retry = || self.fold.budget.backoff.clone();
+            self.slot.live.answer(|| Snapshot { retry: retry(), ..Snapshot::default() });
             loop {
                 self.inbox.poll_news(context);
                 if let Some(interrupt) = self.interrupt() {

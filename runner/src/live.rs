@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
-use settled_ledger::{Delta, LiveDelta, LiveEvent};
+use settled_ledger::{Backoff, Delta, LiveDelta, LiveEvent};
 use settled_tools_api::{CallKey, MessageId};
 use tokio::sync::{broadcast, oneshot};
 
@@ -30,6 +30,8 @@ pub struct Snapshot {
     pub blocks: Vec<LiveDelta>,
     /// The calls that run, each with its last progress.
     pub running: Vec<(CallKey, Option<Value>)>,
+    /// The attempt that is waited for, after one that failed.
+    pub retry: Option<Backoff>,
 }
 
 impl Live {

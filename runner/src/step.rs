@@ -646,7 +646,8 @@ impl Attempt {
     fn snapshot(&self) -> Snapshot {
         let message = self.ledger.message();
         let block = |(kind, ordinal, text)| LiveDelta::so_far(message, kind, ordinal, text);
-        Snapshot { blocks: self.ledger.open_blocks().into_iter().map(block).collect(), running: self.runs.progress() }
+        let blocks = self.ledger.open_blocks().into_iter().map(block).collect();
+        Snapshot { blocks, running: self.runs.progress(), retry: None }
     }
 
     /// Whether no tool runs or will run before a person answers.

@@ -22,3 +22,6 @@ mod coordination;
 
 #[path = "runner/tools.rs"]
 mod tools;
+
+#[path = "runner/views.rs"]
+mod views;
