@@ -206,8 +206,7 @@ struct Bare<'a> {
 
 impl<'a> Bare<'a> {
     fn new(db: &'a Connection) -> Self {
-        let add =
-            "INSERT INTO events (session, seq, prev, at, version, kind, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+        let add = "INSERT INTO events (session, seq, prev, at, version, kind, body, sum) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
         Self {
             add: db.prepare_cached(add).unwrap(),
             mark: db.prepare_cached("INSERT INTO marks VALUES (?1, ?2, ?3)").unwrap(),
@@ -219,7 +218,7 @@ impl<'a> Bare<'a> {
 
     fn put(&mut self, session: i64, seq: i64, batch: &[u8; 16], kind: &str, body: &str) {
         let at = 1_700_000_000_000_i64 + seq;
-        let event = self.add.insert(params![session, seq, seq, at, 1, kind, body]).unwrap();
+        let event = self.add.insert(params![session, seq, seq, at, 1, kind, body, u32::MAX]).unwrap();
         if seq % 64 == 0 {
             self.mark.execute([session, seq, event]).unwrap();
         }

@@ -9,7 +9,6 @@ use std::task::{Poll, Waker};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rusqlite::OpenFlags;
 use settled_ledger::store::{StoreError, StoreErrorKind};
 use settled_ledger::{Clock, Timestamp};
 
@@ -17,6 +16,7 @@ use crate::checkpoint::Gate;
 use crate::error::Fault;
 use crate::flight::{Flights, Hold};
 use crate::readers::ToReaders;
+use crate::schema::Identity;
 use crate::watch::Watch;
 use crate::write::Memory;
 use crate::writer::{Counts, Grouping, ToWriter, Writer, newest};
@@ -146,7 +146,8 @@ impl Builder {
         db.busy_timeout(Duration::ZERO).map_err(|error| named(error.into()))?;
         let version = db.query_row("PRAGMA data_version", [], |row| row.get(0)).map_err(|error| named(error.into()))?;
         let seen = newest(&db).map_err(named)?;
-        let cleaner = schema::connect(&file, OpenFlags::SQLITE_OPEN_READ_WRITE, CHECKPOINT_BUSY).map_err(named)?;
+        let identity = Identity::of(&file);
+        let cleaner = schema::join(&identity, CHECKPOINT_BUSY).map_err(named)?;
 
         let threads = Arc::new(Threads::default());
         let (counts, watch) = (Arc::<Counts>::default(), Arc::<Watch>::default());
@@ -154,8 +155,7 @@ impl Builder {
         let (to_writer, calls) = mpsc::channel();
         let writer = Writer {
             db,
-            identity: schema::identity(&file),
-            file: file.clone(),
+            identity: identity.clone(),
             clock: self.clock.clone(),
             calls,
             counts: counts.clone(),
@@ -170,16 +170,13 @@ impl Builder {
             last: 0,
         };
         threads.start("write", || writer.run())?;
-        let mut log = file.as_os_str().to_owned();
-        log.push("-wal");
-        threads.start("checkpoint", move || {
-            checkpoint::run(&cleaner, Path::new(&log), &log_grown, &gate);
-        })?;
+        let its = identity.clone();
+        threads.start("checkpoint", move || checkpoint::run(&cleaner, &its, &log_grown, &gate))?;
         let (to_readers, reads) = mpsc::channel();
         let reads = Arc::new(Mutex::new(reads));
         for _ in 0..READERS {
-            let (reads, file, busy) = (reads.clone(), file.clone(), self.busy);
-            threads.start("read", move || readers::run(&reads, &file, busy))?;
+            let (reads, identity, busy) = (reads.clone(), identity.clone(), self.busy);
+            threads.start("read", move || readers::run(&reads, &identity, busy))?;
         }
         Ok(SqliteStore {
             shared: Arc::new(Shared {

@@ -5,12 +5,13 @@
 //! The second stops the writer for the little that has come meanwhile, so that the log begins anew even where the writer never rests.
 //! A log that begins anew every few MiB is written over in place, and syncing it is cheaper than syncing one that grows.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Mutex, PoisonError};
 
 use rusqlite::Connection;
+
+use crate::schema::Identity;
 
 /// A checkpoint is made each time when the log has grown by so many pages, 4 MiB.
 pub(crate) const EVERY_PAGES: i32 = 1_000;
@@ -45,9 +46,9 @@ impl Gate {
 }
 
 /// The checkpoints' thread; it is told when the log has grown.
-pub(crate) fn run(db: &Connection, log: &Path, grown: &Receiver<()>, gate: &Gate) {
+pub(crate) fn run(db: &Connection, identity: &Identity, grown: &Receiver<()>, gate: &Gate) {
     while grown.recv().is_ok() {
-        let bytes = log.metadata().map_or(0, |log| log.len());
+        let bytes = identity.log().metadata().map_or(0, |log| log.len());
         let last = if bytes > TRUNCATE_BYTES { "TRUNCATE" } else { "RESTART" };
         // Whatever fails, because a reader is in the way or the disk is full, is tried again when the log has grown further.
         let checkpoint = |mode: &str| {

@@ -14,6 +14,8 @@ pub(crate) enum Fault {
     Corrupt(String),
     /// The file is not at its path any more: what is written would be lost with it.
     Gone,
+    /// The write-ahead log is not at its path any more; what is in it is not lost as long as the file is open.
+    LogGone,
 }
 
 impl From<rusqlite::Error> for Fault {
@@ -31,6 +33,14 @@ impl Fault {
                 let message = format!(
                     "`{}` was deleted or replaced while it was open: bring it back, and open the store again",
                     path.display()
+                );
+                return StoreError::new(StoreErrorKind::Unavailable, message);
+            }
+            Self::LogGone => {
+                let file = path.display();
+                let message = format!(
+                    "the write-ahead log `{file}-wal` was deleted or replaced while `{file}` was open: \
+                     close the store, which brings what is in it into the file, and open it again"
                 );
                 return StoreError::new(StoreErrorKind::Unavailable, message);
             }
@@ -57,7 +67,17 @@ impl Fault {
                 StoreErrorKind::Corrupt,
                 format!("`{file}` is not a SQLite database: give another path, or move the file away"),
             ),
-            Some(ErrorCode::DatabaseCorrupt) => return corrupt(path, &error.to_string()),
+            Some(ErrorCode::SystemIoFailure) => (
+                StoreErrorKind::Unavailable,
+                format!(
+                    "the disk did not read or write `{file}` ({error}): look whether there is room and whether the disk is sound, then try again"
+                ),
+            ),
+            // The statements are fixed and the tables were made for them: what does not fit has changed since.
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::Unknown | ErrorCode::TypeMismatch) => {
+                return corrupt(path, &error.to_string());
+            }
+            _ if is_of_what_is_stored(error) => return corrupt(path, &error.to_string()),
             _ => (StoreErrorKind::Unavailable, format!("`{file}`: {error}")),
         };
         StoreError::new(kind, message)
@@ -68,6 +88,19 @@ impl Fault {
         let Self::Sqlite(error) = self else { return false };
         matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
     }
+}
+
+/// Whether a value in a row, or a table, is not what it must be.
+fn is_of_what_is_stored(error: &rusqlite::Error) -> bool {
+    matches!(
+        error,
+        rusqlite::Error::FromSqlConversionFailure(..)
+            | rusqlite::Error::IntegralValueOutOfRange(..)
+            | rusqlite::Error::InvalidColumnType(..)
+            | rusqlite::Error::Utf8Error(..)
+            | rusqlite::Error::QueryReturnedNoRows
+            | rusqlite::Error::SqlInputError { .. }
+    )
 }
 
 fn corrupt(file: &Path, what: &str) -> StoreError {

@@ -61,6 +61,8 @@ mod checkpoint;
 
 mod schema;
 
+mod sum;
+
 mod error;
 
 mod flight;

@@ -9,6 +9,7 @@ use settled_tools_api::SessionId;
 
 use crate::error::Fault;
 use crate::schema::MARK_EVERY;
+use crate::sum;
 
 /// How many sessions a page has when the query leaves it to the store.
 const PAGE: usize = 100;
@@ -46,14 +47,15 @@ struct Place {
 pub(crate) fn find(db: &Connection, session: &SessionId) -> Result<Option<Found>, Fault> {
     let mut query = db.prepare_cached(
         "SELECT number, head, event, batch, state, due, epoch, worker
-         FROM sessions JOIN heads ON heads.session = sessions.number WHERE id = ?1",
+         FROM sessions LEFT JOIN heads ON heads.session = sessions.number WHERE id = ?1",
     )?;
     let mut rows = query.query([session.as_str()])?;
     let Some(row) = rows.next()? else { return Ok(None) };
+    let End { number, head, event } = checked(db, session, row)?;
     Ok(Some(Found {
-        number: row.get(0)?,
-        head: Seq::new(unsigned(row.get(1)?)),
-        event: row.get(2)?,
+        number,
+        head,
+        event,
         batch: row.get::<_, Option<[u8; 16]>>(3)?.map(|id| BatchId::from_u128(bits(id))),
         state: state(session, row.get_ref(4)?.as_str().map_err(rusqlite::Error::from)?)?,
         due: row.get::<_, Option<i64>>(5)?.map(Timestamp::from_millis),
@@ -65,12 +67,25 @@ pub(crate) fn find(db: &Connection, session: &SessionId) -> Result<Option<Found>
 /// Finds where a session's log ends.
 pub(crate) fn end(db: &Connection, session: &SessionId) -> Result<Option<End>, Fault> {
     let mut query = db.prepare_cached(
-        "SELECT number, head, event FROM sessions JOIN heads ON heads.session = sessions.number WHERE id = ?1",
+        "SELECT number, head, event FROM sessions LEFT JOIN heads ON heads.session = sessions.number WHERE id = ?1",
     )?;
-    let end = query.query_row([session.as_str()], |row| {
-        Ok(End { number: row.get(0)?, head: Seq::new(unsigned(row.get(1)?)), event: row.get(2)? })
-    });
-    Ok(end.optional()?)
+    let mut rows = query.query([session.as_str()])?;
+    rows.next()?.map(|row| checked(db, session, row)).transpose()
+}
+
+/// The end of a log out of a row, if the event there is the last one: a head that the disk has changed would make the log shorter, and nobody would know.
+fn checked(db: &Connection, session: &SessionId, row: &Row<'_>) -> Result<End, Fault> {
+    let (Some(head), Some(event)) = (row.get(1)?, row.get(2)?) else {
+        return Err(Fault::Corrupt(format!("the head of session `{session}` is missing")));
+    };
+    let end = End { number: row.get(0)?, head: Seq::new(unsigned(head)), event };
+    let mut query = db.prepare_cached("SELECT 1 FROM events WHERE id = ?1 AND session = ?2 AND seq = ?3")?;
+    if end.event != 0 && !query.exists([end.event, end.number, signed(end.head.get())])?
+        || end.event == 0 && end.head != Seq::START
+    {
+        return Err(Fault::Corrupt(format!("event {} of session `{session}`, its last one, is missing", end.head)));
+    }
+    Ok(end)
 }
 
 /// Up to `limit` events after a place.
@@ -138,7 +153,7 @@ fn sweep(
     found: &mut Vec<Recorded>,
 ) -> Result<(), Fault> {
     let mut query = db.prepare_cached(
-        "SELECT seq, at, version, kind, body FROM events
+        "SELECT seq, at, version, kind, body, sum FROM events
          WHERE id > ?1 AND id <= ?2 AND session = ?3 AND seq > ?4 AND seq <= ?5 ORDER BY id",
     )?;
     let mut rows = query.query([below.event, above.event, number, stretch.start, stretch.end])?;
@@ -147,7 +162,7 @@ fn sweep(
         if row.get::<_, i64>(0)? != due {
             break;
         }
-        found.push(recorded(session, row)?);
+        found.push(recorded(session, number, row)?);
         due += 1;
     }
     if due <= stretch.end {
@@ -166,49 +181,58 @@ fn walk(
     found: &mut Vec<Recorded>,
 ) -> Result<(), Fault> {
     let mut query =
-        db.prepare_cached("SELECT seq, at, version, kind, body, prev, session FROM events WHERE id = ?1")?;
+        db.prepare_cached("SELECT seq, at, version, kind, body, sum, prev, session FROM events WHERE id = ?1")?;
     let begin = found.len();
     let Place { mut seq, mut event } = from;
     while seq > stretch.start {
         let mut rows = query.query([event])?;
         let row = rows.next()?;
-        let row = row.filter(|row| row.get(0) == Ok(seq) && row.get(6) == Ok(number));
+        let row = row.filter(|row| row.get(0) == Ok(seq) && row.get(7) == Ok(number));
         let missing = || Fault::Corrupt(format!("event {seq} of session `{session}` is missing"));
         let row = row.ok_or_else(missing)?;
         if seq <= stretch.end {
-            found.push(recorded(session, row)?);
+            found.push(recorded(session, number, row)?);
         }
-        event = row.get(5)?;
+        event = row.get(6)?;
         seq -= 1;
     }
     found[begin..].reverse();
     Ok(())
 }
 
-fn recorded(session: &SessionId, row: &Row<'_>) -> Result<Recorded, Fault> {
-    Ok(Recorded::new(
-        session.clone(),
-        Seq::new(unsigned(row.get(0)?)),
-        Timestamp::from_millis(row.get(1)?),
-        row.get(3)?,
-        row.get(2)?,
-        row.get(4)?,
-    ))
+/// An event out of its row, as it was written.
+fn recorded(session: &SessionId, number: i64, row: &Row<'_>) -> Result<Recorded, Fault> {
+    let (seq, at, version): (i64, i64, u16) = (row.get(0)?, row.get(1)?, row.get(2)?);
+    let (kind, body): (String, String) = (row.get(3)?, row.get(4)?);
+    if sum::of_event(number, seq, at, version, &kind, &body) != row.get::<_, u32>(5)? {
+        return Err(Fault::Corrupt(format!("event {seq} of session `{session}` is not as it was written")));
+    }
+    Ok(Recorded::new(session.clone(), Seq::new(unsigned(seq)), Timestamp::from_millis(at), kind, version, body))
 }
 
 /// A session's pending input in order of arrival.
 pub(crate) fn pending(db: &Connection, session: &SessionId, number: i64) -> Result<Vec<InboxItem>, Fault> {
     let mut query =
-        db.prepare_cached("SELECT id, arrival, key, at, input FROM inbox WHERE session = ?1 ORDER BY arrival")?;
+        db.prepare_cached("SELECT id, arrival, key, at, input, sum FROM inbox WHERE session = ?1 ORDER BY arrival")?;
     let mut rows = query.query([number])?;
     let mut items = Vec::new();
     while let Some(row) = rows.next()? {
-        let id = InputId::from_u128(bits(row.get(0)?));
+        let (bytes, arrival, at): (_, i64, _) = (row.get(0)?, row.get(1)?, row.get(3)?);
+        let (id, key): (_, Option<String>) = (InputId::from_u128(bits(bytes)), row.get(2)?);
         let kind = row.get_ref(4)?.as_str().map_err(rusqlite::Error::from)?;
+        if sum::of_input(number, arrival, &bytes, key.as_deref(), at, kind) != row.get::<_, u32>(5)? {
+            return Err(Fault::Corrupt(format!("input {id} of session `{session}` is not as it was written")));
+        }
         let kind = serde_json::from_str(kind)
             .map_err(|error| Fault::Corrupt(format!("input {id} of session `{session}` does not read: {error}")))?;
-        let input = NewInput::new(id, Timestamp::from_millis(row.get(3)?), kind).key(row.get::<_, Option<String>>(2)?);
-        items.push(InboxItem::new(input, Arrival::new(unsigned(row.get(1)?))));
+        let input = NewInput::new(id, Timestamp::from_millis(at), kind).key(key);
+        items.push(InboxItem::new(input, Arrival::new(unsigned(arrival))));
+    }
+    let mut count = db.prepare_cached("SELECT pending FROM sessions WHERE number = ?1")?;
+    let count: i64 = count.query_row([number], |row| row.get(0))?;
+    if i64::try_from(items.len()) != Ok(count) {
+        let message = format!("of {count} inputs of session `{session}` there are {}", items.len());
+        return Err(Fault::Corrupt(message));
     }
     Ok(items)
 }

@@ -5,13 +5,13 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::Connection;
 use settled_ledger::store::StoreError;
 
 use crate::answer::Answer;
 use crate::error::{Fault, closed};
 use crate::flight::Flight;
-use crate::schema::connect;
+use crate::schema::{Identity, join};
 
 /// Something to read, and somebody to answer.
 pub(crate) type Read = Box<dyn FnOnce(Result<&Connection, StoreError>) + Send>;
@@ -60,16 +60,16 @@ fn transaction<T>(
 }
 
 /// A reader's thread.
-pub(crate) fn run(reads: &Arc<Mutex<Receiver<Read>>>, file: &Path, busy: Duration) {
+pub(crate) fn run(reads: &Arc<Mutex<Receiver<Read>>>, identity: &Identity, busy: Duration) {
     let mut db = None;
     loop {
         let next = reads.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(read) = next else { return };
         if db.is_none() {
-            match opened(file, busy) {
+            match opened(identity, busy) {
                 Ok(opened) => db = Some(opened),
                 Err(fault) => {
-                    read(Err(fault.named(file)));
+                    read(Err(fault.named(identity.file())));
                     continue;
                 }
             }
@@ -80,9 +80,9 @@ pub(crate) fn run(reads: &Arc<Mutex<Receiver<Read>>>, file: &Path, busy: Duratio
     }
 }
 
-/// A connection that only reads; it may write all the same, so that the last one that closes can bring the write-ahead log into the file.
-fn opened(file: &Path, busy: Duration) -> Result<Connection, Fault> {
-    let db = connect(file, OpenFlags::SQLITE_OPEN_READ_WRITE, busy)?;
+/// A connection that only reads.
+fn opened(identity: &Identity, busy: Duration) -> Result<Connection, Fault> {
+    let db = join(identity, busy)?;
     db.execute_batch("PRAGMA query_only = ON;")?;
     Ok(db)
 }

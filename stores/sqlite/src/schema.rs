@@ -2,10 +2,10 @@
 //!
 //! | table | holds |
 //! |---|---|
-//! | `events` | every event of every session, in the order in which they were appended; `prev` is the row before it of the same session |
+//! | `events` | every event of every session, in the order in which they were appended; `prev` is the row before it of the same session, `sum` a checksum of the rest |
 //! | `marks` | the rows of each session's every 64th event: from there a place in its log is found |
 //! | `heads` | what every append changes of a session: kept apart from the rest so that a commit of many sessions touches few pages |
-//! | `sessions` | the rest of a session: state, owner, tags |
+//! | `sessions` | the rest of a session: state, owner, tags, how much input is pending |
 //! | `tags` | the sessions by their tags |
 //! | `inbox` | pending input, in order of arrival |
 //! | `keys` | every key that input was admitted under, with the input's id and a hash of its content |
@@ -17,7 +17,7 @@
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags};
@@ -47,7 +47,8 @@ CREATE TABLE events (
     at INTEGER NOT NULL,
     version INTEGER NOT NULL,
     kind TEXT NOT NULL,
-    body TEXT NOT NULL
+    body TEXT NOT NULL,
+    sum INTEGER NOT NULL
 );
 CREATE TABLE marks (
     session INTEGER NOT NULL,
@@ -71,6 +72,7 @@ CREATE TABLE sessions (
     epoch INTEGER NOT NULL,
     worker BLOB,
     arrivals INTEGER NOT NULL,
+    pending INTEGER NOT NULL,
     tags TEXT NOT NULL,
     created INTEGER NOT NULL
 );
@@ -89,6 +91,7 @@ CREATE TABLE inbox (
     key TEXT,
     at INTEGER NOT NULL,
     input TEXT NOT NULL,
+    sum INTEGER NOT NULL,
     UNIQUE (session, arrival)
 );
 CREATE TABLE keys (
@@ -146,16 +149,29 @@ pub(crate) fn open(file: &Path, busy: Duration) -> Result<Connection, StoreError
         );
         return Err(StoreError::new(StoreErrorKind::Newer, message));
     }
+    whole(&db).map_err(|fault| fault.named(file))?;
     Ok(db)
 }
 
-/// Opens one more connection on a file that [`open`] has seen.
-pub(crate) fn connect(file: &Path, access: OpenFlags, busy: Duration) -> Result<Connection, Fault> {
+/// Opens a connection.
+fn connect(file: &Path, access: OpenFlags, busy: Duration) -> Result<Connection, Fault> {
     let db = Connection::open_with_flags(file, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     db.busy_timeout(busy)?;
     db.set_prepared_statement_cache_capacity(64);
     // On Apple's disks a sync reaches the disk only so; a checkpoint needs it as much as a commit.
     db.execute_batch("PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON; PRAGMA wal_autocheckpoint = 0;")?;
+    Ok(db)
+}
+
+/// Opens one more connection on a file that is open, with its write-ahead log: SQLite opens that only when it first reads.
+///
+/// *Fails* where the path leads elsewhere by now.
+pub(crate) fn join(identity: &Identity, busy: Duration) -> Result<Connection, Fault> {
+    identity.check()?;
+    // It may write, so that whichever connection closes last can bring the write-ahead log into the file.
+    let db = connect(&identity.file, OpenFlags::SQLITE_OPEN_READ_WRITE, busy)?;
+    number(&db, "schema_version")?;
+    identity.check()?;
     Ok(db)
 }
 
@@ -216,6 +232,18 @@ fn made(db: &Connection) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Looks whether the tables are those that this version has made; there may be others beside them.
+fn whole(db: &Connection) -> Result<(), Fault> {
+    let mut made = db.prepare("SELECT 1 FROM sqlite_schema WHERE sql = ?1")?;
+    for table in SCHEMA.split(';').map(str::trim).filter(|table| !table.is_empty()) {
+        if !made.exists([table])? {
+            let name = table.split('(').next().unwrap_or(table);
+            return Err(Fault::Corrupt(format!("what `{name}` made is not as it was")));
+        }
+    }
+    Ok(())
+}
+
 fn number(db: &Connection, pragma: &str) -> Result<i64, Fault> {
     Ok(db.pragma_query_value(None, pragma, |row| row.get(0))?)
 }
@@ -231,9 +259,53 @@ fn patiently<T>(bearable: Duration, mut attempt: impl FnMut() -> Result<T, Fault
     }
 }
 
-/// Which file a path leads to: another one at the same path, or none, is not the one that was opened.
-pub(crate) fn identity(file: &Path) -> Option<(u64, u64)> {
-    let found = fs::metadata(file).ok()?;
+/// Which files the database's path and its write-ahead log's lead to.
+///
+/// Another file at the same path, or none, is not the one that was opened: what is written would be lost with it.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    file: Arc<Path>,
+    log: Arc<Path>,
+    opened: [Option<Inode>; 2],
+}
+
+/// A file on this machine, whatever it is called.
+type Inode = (u64, u64);
+
+impl Identity {
+    /// What a database that is open leads to now.
+    pub(crate) fn of(file: &Arc<Path>) -> Self {
+        let mut log = file.as_os_str().to_owned();
+        log.push("-wal");
+        let log: Arc<Path> = Path::new(&log).into();
+        Self { opened: [inode(file), inode(&log)], file: file.clone(), log }
+    }
+
+    /// The path of the database.
+    pub(crate) fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// The path of the write-ahead log.
+    pub(crate) fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// *Fails* where a path leads elsewhere now.
+    pub(crate) fn check(&self) -> Result<(), Fault> {
+        let same = |path: &Path, opened: Option<Inode>| opened.is_some() && inode(path) == opened;
+        if !same(&self.file, self.opened[0]) {
+            return Err(Fault::Gone);
+        }
+        if !same(&self.log, self.opened[1]) {
+            return Err(Fault::LogGone);
+        }
+        Ok(())
+    }
+}
+
+fn inode(path: &Path) -> Option<Inode> {
+    let found = fs::metadata(path).ok()?;
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt;

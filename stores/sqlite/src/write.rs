@@ -19,6 +19,7 @@ use settled_tools_api::SessionId;
 
 use crate::error::Fault;
 use crate::read::{self, Found, bits, is_marked, live_owner, signed};
+use crate::sum;
 
 /// How many sessions the writer keeps in mind.
 const REMEMBERED: usize = 16 * 1024;
@@ -79,7 +80,8 @@ impl<'a> Tx<'a> {
             memory,
             done: Done::default(),
             add_event: db.prepare_cached(
-                "INSERT INTO events (session, seq, prev, at, version, kind, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                "INSERT INTO events (session, seq, prev, at, version, kind, body, sum)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
             )?,
             set_head: db.prepare_cached(
                 "UPDATE heads SET head = ?2, event = ?3, batch = ?4, updated = ifnull(?5, updated) WHERE session = ?1",
@@ -116,6 +118,7 @@ impl<'a> Tx<'a> {
         for row in rows {
             let seq = found.head.plus(1);
             let at = row.at.as_millis();
+            let sum = sum::of_event(found.number, signed(seq.get()), at, row.version, &row.kind, &row.body);
             let event = self.add_event.insert(params![
                 found.number,
                 signed(seq.get()),
@@ -123,7 +126,8 @@ impl<'a> Tx<'a> {
                 at,
                 row.version,
                 row.kind,
-                row.body
+                row.body,
+                sum
             ])?;
             if is_marked(seq) {
                 let mut mark = self.db.prepare_cached("INSERT INTO marks (session, seq, event) VALUES (?1, ?2, ?3)")?;
@@ -239,16 +243,17 @@ impl<'a> Tx<'a> {
             return Ok(Ok(Admitted::Dropped));
         };
 
-        let mut place = self
-            .db
-            .prepare_cached("UPDATE sessions SET arrivals = arrivals + 1 WHERE number = ?1 RETURNING arrivals")?;
+        let mut place = self.db.prepare_cached(
+            "UPDATE sessions SET arrivals = arrivals + 1, pending = pending + 1 WHERE number = ?1 RETURNING arrivals",
+        )?;
         let arrival: i64 = place.query_row([found.number], |row| row.get(0))?;
         let id = input.id.as_u128().to_be_bytes();
         let mut add = self.db.prepare_cached(
-            "INSERT INTO inbox (session, arrival, id, key, at, input) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            "INSERT INTO inbox (session, arrival, id, key, at, input, sum) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         )?;
         let (at, kind) = (input.at.as_millis(), json(&input.kind)?);
-        let row = add.insert(params![found.number, arrival, id, input.key, at, kind])?;
+        let sum = sum::of_input(found.number, arrival, &id, input.key.as_deref(), at, &kind);
+        let row = add.insert(params![found.number, arrival, id, input.key, at, kind, sum])?;
         self.done.last_input = Some(row);
         if let Some((key, content)) = content {
             let mut add =
@@ -283,6 +288,8 @@ impl<'a> Tx<'a> {
     fn leave(&mut self, number: i64, arrival: Arrival) -> Result<(), Fault> {
         let mut leave = self.db.prepare_cached("DELETE FROM inbox WHERE session = ?1 AND arrival = ?2")?;
         leave.execute([number, signed(arrival.get())])?;
+        let mut count = self.db.prepare_cached("UPDATE sessions SET pending = pending - 1 WHERE number = ?1")?;
+        count.execute([number])?;
         Ok(())
     }
 
@@ -315,8 +322,12 @@ impl<'a> Tx<'a> {
                 return Ok(Ok(false));
             }
         }
-        let mut set = self.db.prepare_cached("UPDATE inbox SET input = ?3 WHERE session = ?1 AND arrival = ?2")?;
-        set.execute(params![number, signed(item.arrival.get()), json(&item.input)?])?;
+        let (arrival, kind) = (signed(item.arrival.get()), json(&item.input)?);
+        let id = item.id.as_u128().to_be_bytes();
+        let sum = sum::of_input(number, arrival, &id, item.key.as_deref(), item.at.as_millis(), &kind);
+        let mut set =
+            self.db.prepare_cached("UPDATE inbox SET input = ?3, sum = ?4 WHERE session = ?1 AND arrival = ?2")?;
+        set.execute(params![number, arrival, kind, sum])?;
         // What was to wait may now be due at the next border of a step.
         self.done.news.push(News::Hint(session.clone()));
         Ok(Ok(true))
@@ -331,7 +342,8 @@ impl<'a> Tx<'a> {
         let created = new.rows.first().map_or_else(|| self.clock.now(), |row| row.at);
         let updated = new.rows.last().map_or(created, |row| row.at);
         let mut add = self.db.prepare_cached(
-            "INSERT INTO sessions (id, state, waits, epoch, arrivals, tags, created) VALUES (?1, ?2, ?3, 0, 0, ?4, ?5)",
+            "INSERT INTO sessions (id, state, waits, epoch, arrivals, pending, tags, created)
+             VALUES (?1, ?2, ?3, 0, 0, 0, ?4, ?5)",
         )?;
         let number = add.insert(params![
             session.as_str(),
@@ -420,13 +432,14 @@ impl<'a> Tx<'a> {
         self.memory.sessions.remove(session);
         // The row that says so comes first: it keeps the numbers of rows growing, and tells other processes that a log is gone.
         let mut tell = self.db.prepare_cached(
-            "INSERT INTO events (session, seq, prev, at, version, kind, body) VALUES (0, 0, 0, ?1, 1, 'erased', '{}')",
+            "INSERT INTO events (session, seq, prev, at, version, kind, body, sum)
+             VALUES (0, 0, 0, ?1, 1, 'erased', '{}', 0)",
         )?;
         self.done.last_event = Some(tell.insert([self.clock.now().as_millis()])?);
-        let mut remove = self.db.prepare_cached("DELETE FROM events WHERE id = ?1 RETURNING prev")?;
+        let mut remove = self.db.prepare_cached("DELETE FROM events WHERE id = ?1 AND session = ?2 RETURNING prev")?;
         let mut event = found.event;
         while event != 0 {
-            let before = remove.query_row([event], |row| row.get(0)).optional()?;
+            let before = remove.query_row([event, found.number], |row| row.get(0)).optional()?;
             event = before.ok_or_else(|| {
                 Fault::Corrupt(format!("event {event} (by its row) of session `{session}` is missing"))
             })?;

@@ -21,7 +21,7 @@ use crate::checkpoint::Gate;
 use crate::error::{Fault, closed};
 use crate::flight::Flight;
 use crate::read::session_id;
-use crate::schema::identity;
+use crate::schema::Identity;
 use crate::wait::Jitter;
 use crate::watch::Watch;
 use crate::write::{Done, Memory, News, Tx};
@@ -152,8 +152,7 @@ where
 /// The writer's thread.
 pub(crate) struct Writer {
     pub(crate) db: Connection,
-    pub(crate) file: Arc<Path>,
-    pub(crate) identity: Option<(u64, u64)>,
+    pub(crate) identity: Identity,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) calls: Receiver<Message>,
     pub(crate) counts: Arc<Counts>,
@@ -255,10 +254,7 @@ impl Writer {
 
     /// Begins a transaction that may write.
     fn begin(&mut self) -> Result<(), Failed> {
-        let found = identity(&self.file);
-        if found.is_none() || found != self.identity {
-            return Err(Failed::Before(Fault::Gone));
-        }
+        self.identity.check().map_err(Failed::Before)?;
         self.gate.let_pass();
         execute(&self.db, "BEGIN IMMEDIATE").map_err(|error| Failed::Before(error.into()))?;
         self.look().map_err(|fault| {
@@ -306,8 +302,8 @@ impl Writer {
 
     fn answer(&self, calls: Vec<Box<dyn Call>>, end: Result<(), Failed>) {
         let end = end.map_err(|failed| match failed {
-            Failed::Before(fault) => Lost::Refused(fault.named(&self.file)),
-            Failed::AtCommit(fault) => Lost::Unknown(fault.named(&self.file)),
+            Failed::Before(fault) => Lost::Refused(fault.named(self.identity.file())),
+            Failed::AtCommit(fault) => Lost::Unknown(fault.named(self.identity.file())),
         });
         for call in calls {
             call.answer(end.clone());
