@@ -25,3 +25,6 @@ mod tools;
 
 #[path = "runner/views.rs"]
 mod views;
+
+#[path = "runner/restart.rs"]
+mod restart;
