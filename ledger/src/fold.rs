@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use settled_provider_api::{ErrorClass, FinishReason, ModelRef, Usage};
 use settled_tools_api::{CallKey, MessageId};
 
@@ -13,7 +14,7 @@ use crate::{Event, ExecutionId, Seq, Settlement};
 /// The state of a session as its log tells it.
 ///
 /// It is the same whether it was folded live or from the log; a drain starts from it and keeps it up to date.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SessionFold {
     /// The last event that is folded.
@@ -47,7 +48,7 @@ pub struct SessionFold {
 }
 
 /// What a session has used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Totals {
     /// The sum over its steps and summaries.
@@ -59,7 +60,7 @@ pub struct Totals {
 }
 
 /// An execution that has started and not settled.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ExecutionFold {
     /// The execution.
@@ -77,7 +78,7 @@ pub struct ExecutionFold {
 }
 
 /// A step that has started and not settled.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct StepFold {
     /// The step.
@@ -103,7 +104,7 @@ pub struct StepFold {
 }
 
 /// Budgets of a logical step.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct BudgetFold {
     /// How many attempts it has had.
@@ -121,7 +122,7 @@ pub struct BudgetFold {
 }
 
 /// An attempt that is due.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Backoff {
     /// The step that failed.
@@ -137,7 +138,7 @@ pub struct Backoff {
 }
 
 /// The size of the context as a provider measured it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Measured {
     /// Prompt and answer together, in tokens.

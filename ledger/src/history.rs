@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use settled_provider_api::ModelRef;
 use settled_tools_api::{CallKey, Content, Media, MessageId};
@@ -12,7 +13,7 @@ use crate::Event;
 use crate::instructions::{Instructions, Update, told};
 
 /// What was said in a session, oldest first, as far as it still counts: a compaction puts its summary in place of what came before.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
     entries: Vec<Arc<Entry>>,
     /// The step that has started and not settled.
@@ -23,7 +24,7 @@ pub struct History {
 }
 
 /// One entry of a history.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[expect(clippy::exhaustive_enums, reason = "whoever lowers a history must see every kind")]
 pub enum Entry {
     /// A person said something.
@@ -39,7 +40,7 @@ pub enum Entry {
 }
 
 /// A summary of everything before.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Summary {
     /// The summary.
@@ -49,7 +50,7 @@ pub struct Summary {
 }
 
 /// What a step produced.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct AssistantEntry {
     /// The step.
@@ -63,7 +64,7 @@ pub struct AssistantEntry {
 }
 
 /// A part of what a step produced.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[expect(clippy::exhaustive_enums, reason = "whoever lowers a history must see every kind")]
 pub enum Part {
     /// Text.
@@ -79,7 +80,7 @@ pub enum Part {
 }
 
 /// A block of text or reasoning.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TextEntry {
     /// Its place among the step's blocks of its kind.
@@ -91,7 +92,7 @@ pub struct TextEntry {
 }
 
 /// A call.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct CallEntry {
     /// The call.
@@ -111,7 +112,7 @@ pub struct CallEntry {
 }
 
 /// The outcome of a call as the model is shown it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct OutcomeEntry {
     /// Whether it failed, or is not known.
@@ -121,7 +122,7 @@ pub struct OutcomeEntry {
 }
 
 /// The outcome of a hosted call, where it came: in the step that called, or in the one that continues it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct HostedEntry {
     /// The call.

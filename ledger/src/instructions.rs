@@ -1,12 +1,14 @@
 //! Instructions that may change while a session runs: what stands in the prefix of every request, and what holds now.
 
+use serde::{Deserialize, Serialize};
+
 use crate::event::Instruction;
 
 /// What the sources of instructions have said so far.
 ///
 /// The first observation stands in the prefix of every request, unchanged, so that the prefix stays what it was.
 /// What changes later is told as a message; only a compaction, which puts the history anew, puts the prefix anew.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Instructions {
     /// `None` until the sources were first observed.
     standing: Option<Vec<Instruction>>,

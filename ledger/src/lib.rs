@@ -117,6 +117,8 @@ mod instructions;
 
 mod fold;
 
+mod cache;
+
 mod lower;
 
 mod live;
@@ -125,6 +127,7 @@ pub mod store;
 
 pub mod check;
 
+pub use cache::CachedFold;
 pub use event::*;
 pub use fold::*;
 pub use history::History;

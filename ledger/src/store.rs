@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use settled_tools_api::{CallKey, SessionId};
 
 use crate::inbox::{Arrival, InboxItem, NewInput, NewInputKind, Wake};
-use crate::{BatchId, Delivery, ExecutionId, InputId, NewRow, Recorded, Seq, Timestamp, WorkerId};
+use crate::{BatchId, CachedFold, Delivery, ExecutionId, InputId, NewRow, Recorded, Seq, Timestamp, WorkerId};
 
 /// A store: all four contracts in one value.
 ///
@@ -556,6 +556,29 @@ impl Page {
     }
 }
 
+/// A place for history caches: optional, beside the four contracts.
+///
+/// With one, a runner opens a session from its last kept fold and the events behind it; without, from its first event.
+///
+/// # Contract
+///
+/// - What is kept is never the truth: a cache may lose or delete anything at any time, and that changes nothing but time.
+/// - [`keep`](Self::keep) replaces what was kept of the session before, whole or not at all.
+/// - What is kept of a session that is erased goes with it.
+#[async_trait]
+pub trait FoldCache: Send + Sync {
+    /// What is kept of a session; `None` where there is nothing, or no such session.
+    ///
+    /// *May fail*; the session's log is then folded from its beginning.
+    async fn kept(&self, session: &SessionId) -> Result<Option<CachedFold>, StoreError>;
+
+    /// Keeps a session's fold.
+    ///
+    /// *May fail*, and may lose it later: nobody waits for it to be durable.
+    /// *Cancelling* leaves the one before, or this one.
+    async fn keep(&self, session: &SessionId, fold: CachedFold) -> Result<(), StoreError>;
+}
+
 /// Every trait of this module can be a trait object: this compiles only while that is so.
 #[expect(dead_code, reason = "it is checked by being compiled")]
-fn object_safe(_: &dyn EventLog, _: &dyn Inbox, _: &dyn Ownership, _: &dyn Catalog, _: &dyn Store) {}
+fn object_safe(_: &dyn FoldCache, _: &dyn EventLog, _: &dyn Inbox, _: &dyn Ownership, _: &dyn Catalog, _: &dyn Store) {}

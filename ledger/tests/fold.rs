@@ -1,7 +1,7 @@
 //! The fold of a session: live and from the log it is the same, and it knows what a drain needs.
 
 use settled_ledger::{
-    Backoff, BudgetFold, CompactionReason, Event, NewRow, Recorded, Seq, SessionFold, StepEnd, Timestamp,
+    Backoff, BudgetFold, CachedFold, CompactionReason, Event, NewRow, Recorded, Seq, SessionFold, StepEnd, Timestamp,
 };
 use settled_provider_api::{Finish, FinishReason, HostedResult, ProviderEvent, ToolCallEvent, Usage};
 use settled_tools_api::Content;
@@ -15,6 +15,60 @@ pub(crate) fn folded(log: &[Event]) -> SessionFold {
     let mut fold = SessionFold::new();
     placed(log).for_each(|(seq, event)| fold.apply(seq, event));
     fold
+}
+
+/// What a cache keeps is the fold, at every place of a log; another row, or another log, does not open it.
+#[test]
+fn a_kept_fold_is_the_fold() {
+    let log = sound();
+    let rows: Vec<_> = placed(&log)
+        .map(|(seq, event)| {
+            let row = match event {
+                Event::Unknown(unknown) => NewRow::from_parts(
+                    Timestamp::default(),
+                    unknown.kind.clone(),
+                    unknown.version,
+                    unknown.body.clone(),
+                ),
+                event => NewRow::encode(event, Timestamp::from_millis(7)).unwrap(),
+            };
+            row.placed(session(), seq)
+        })
+        .collect();
+    let mut fold = SessionFold::new();
+    for (place, row) in rows.iter().enumerate() {
+        assert_eq!(CachedFold::of(&fold, row), None, "the row behind the fold");
+        fold.apply(row.seq, &row.event().unwrap());
+        let kept = CachedFold::of(&fold, row).unwrap();
+        assert_eq!(kept.open(row).as_ref(), Some(&fold), "at {}", row.seq);
+        let mut other = row.clone();
+        other.at = Timestamp::from_millis(8);
+        assert_eq!(kept.open(&other), None);
+        if let Some(before) = place.checked_sub(1).and_then(|before| rows.get(before)) {
+            assert_eq!(kept.open(before), None);
+        }
+    }
+}
+
+/// A kept fold of this version is read by this version alone: when a fold comes to be made of other things, or says something else of the same log, `FORMAT` in `cache.rs` must change with it.
+#[test]
+fn the_form_of_a_kept_fold_is_pinned() {
+    let frozen = include_str!("events.jsonl");
+    let mut fold = SessionFold::new();
+    let mut bodies = String::new();
+    let mut format = String::new();
+    for line in frozen.lines() {
+        let row = Recorded::from_json(line).unwrap();
+        fold.apply(row.seq, &row.event().unwrap());
+        let kept = CachedFold::of(&fold, &row).unwrap();
+        bodies.push_str(&kept.body);
+        format = kept.format;
+    }
+    let hash = settled_ledger::arguments_hash(&serde_json::Value::from(bodies));
+    assert_eq!(
+        (format.as_str(), hash.as_str()),
+        ("0.1.0/1", "04db446923df7ab9349ac7dcb75d0f6d9ed199eae31ffa0280cee8cba8caa856")
+    );
 }
 
 #[test]

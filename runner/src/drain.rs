@@ -27,6 +27,7 @@ use crate::compaction::{self, Compacted, compact};
 use crate::inbox::InboxWatch;
 use crate::instructions::Observed;
 use crate::live::Snapshot;
+use crate::opening::{self, PAGE, corrupt};
 use crate::request;
 use crate::shop::Shop;
 use crate::step::{Attempt, Attempted, attempt_step};
@@ -42,15 +43,14 @@ const CONTINUE: &str = "Your answer was cut off. Go on exactly where it stopped;
 const RESTARTED: &str =
     "The process was restarted while you were at work. Results of tools may be missing; check before you act again.";
 
-/// How many events are read from the log at once.
-const PAGE: usize = 1_024;
-
 pub(crate) struct Drain {
     pub(crate) shop: Arc<Shop>,
     pub(crate) session: SessionId,
     pub(crate) slot: Arc<Slot>,
     pub(crate) fold: SessionFold,
     pub(crate) lowering: Lowering,
+    /// Up to where the history cache has the fold.
+    pub(crate) cached: Seq,
     pub(crate) writer: Writer,
     pub(crate) inbox: InboxWatch,
     lease: LeaseWatch,
@@ -61,6 +61,14 @@ pub(crate) struct Drain {
     notes: BTreeMap<CallKey, Vec<Value>>,
     /// When the calls of the step that was read from the log were first started.
     started: BTreeMap<CallKey, Timestamp>,
+}
+
+/// What is kept from one drain of a session to the next.
+pub(crate) struct Kept {
+    pub(crate) fold: SessionFold,
+    pub(crate) lowering: Lowering,
+    /// Up to where the history cache has the fold.
+    pub(crate) cached: Seq,
 }
 
 /// How a drain ended.
@@ -113,19 +121,21 @@ impl Drain {
         slot: Arc<Slot>,
         claimed: Claimed,
         lease: LeaseWatch,
-        kept: Option<(SessionFold, Lowering)>,
+        kept: Option<Kept>,
     ) -> Result<Self, Lost> {
         let session = slot.session.clone();
-        let (mut fold, lowering) = kept.filter(|(fold, _)| fold.head <= claimed.head).unwrap_or_default();
-        while fold.head < claimed.head {
-            let page = shop.store.read(&session, fold.head, PAGE).await.map_err(Lost::Store)?;
-            if page.is_empty() {
-                return Err(Lost::Diverged(fold.head));
+        let kept = match kept.filter(|kept| kept.fold.head <= claimed.head) {
+            Some(kept) => kept,
+            None => {
+                let fold = opening::cached(&shop, &session).await;
+                let fold = Some(fold).filter(|fold| fold.head <= claimed.head).unwrap_or_default();
+                Kept { cached: fold.head, fold, lowering: Lowering::new() }
             }
-            for recorded in page {
-                let event = recorded.event().map_err(corrupt)?;
-                fold.apply(recorded.seq, &event);
-            }
+        };
+        let Kept { mut fold, lowering, cached } = kept;
+        opening::bring_up(&shop, &session, &mut fold, Some(claimed.head)).await.map_err(Lost::Store)?;
+        if fold.head < claimed.head {
+            return Err(Lost::Diverged(fold.head));
         }
         let Claimed { fence, head, state, .. } = claimed;
         Ok(Self {
@@ -141,6 +151,7 @@ impl Drain {
             slot,
             fold,
             lowering,
+            cached,
             lease,
             handed_over: state.handed_over,
             urgent: false,
@@ -198,6 +209,7 @@ impl Drain {
             if self.slot.is_leaving() {
                 return self.leave(Next::Runnable).await;
             }
+            self.keep_fold().await?;
             self.inbox.refresh().await.map_err(Lost::Store)?;
             if let Some((input, by)) = self.interrupt() {
                 self.owe_taking(vec![InterruptRecorded { message: None, by }.into()], vec![input]);
@@ -817,7 +829,7 @@ impl Drain {
             let Some(last) = page.last() else { break };
             after = last.seq;
             for recorded in &page {
-                let event = recorded.event().map_err(corrupt)?;
+                let event = recorded.event().map_err(corrupt).map_err(Lost::Store)?;
                 match (&event, event.call()) {
                     (Event::ToolNoted(noted), Some(call)) => {
                         self.notes.entry(call).or_default().push(noted.note.clone());
@@ -859,8 +871,8 @@ impl Drain {
     }
 
     /// What may be kept for the next drain.
-    pub(crate) fn into_kept(self) -> (SessionFold, Lowering) {
-        (self.fold, self.lowering)
+    pub(crate) fn into_kept(self) -> Kept {
+        Kept { fold: self.fold, lowering: self.lowering, cached: self.cached }
     }
 }
 
@@ -869,11 +881,6 @@ impl Drain {
 /// The start of a block says little without its end, and a terminal shares a batch with what comes next.
 fn is_urgent(event: &Event) -> bool {
     !matches!(event, Event::TextStarted(_) | Event::ReasoningStarted(_) | Event::StepEnded(_) | Event::StepFailed(_))
-}
-
-fn corrupt(error: settled_ledger::DecodeError) -> Lost {
-    let kind = settled_ledger::store::StoreErrorKind::Corrupt;
-    Lost::Store(settled_ledger::store::StoreError::new(kind, error.to_string()))
 }
 
 /// No tools: what a step has whose tools could not be offered.

@@ -69,6 +69,8 @@ mod worker;
 
 mod drain;
 
+mod opening;
+
 mod sweep;
 
 mod step;

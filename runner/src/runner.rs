@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use settled_ledger::store::{NewSession, Store, StoreErrorKind};
+use settled_ledger::store::{FoldCache, NewSession, Store, StoreErrorKind};
 use settled_ledger::{Clock, Ids, NewRow, SessionCreated, WorkerId};
 use settled_provider_api::{ModelInfo, ModelRef, Provider};
 use settled_tools_api::{AllowAll, CallKey, Policy, SessionId, ToolSource, Toolbox};
@@ -113,6 +113,7 @@ pub struct Builder {
     agents: Vec<Agent>,
     tools: Option<Arc<dyn ToolSource>>,
     store: Option<Arc<dyn Store>>,
+    folds: Option<Arc<dyn FoldCache>>,
     policy: Option<Arc<dyn Policy>>,
     outputs: Option<Arc<dyn Outputs>>,
     instructions: Vec<(String, Arc<dyn InstructionSource>)>,
@@ -150,6 +151,14 @@ impl Builder {
     /// A store that is used elsewhere too.
     pub fn shared_store(mut self, store: Arc<dyn Store>) -> Self {
         self.store = Some(store);
+        self
+    }
+
+    /// A history cache, often the store itself: sessions open from their last kept fold and what came since.
+    ///
+    /// Without one they open from their first event.
+    pub fn fold_cache(mut self, folds: impl FoldCache + 'static) -> Self {
+        self.folds = Some(Arc::new(folds));
         self
     }
 
@@ -255,6 +264,7 @@ impl Builder {
         let id = self.worker.unwrap_or_else(|| WorkerId::from_u128(ids.next()));
         let shop = Shop {
             store,
+            folds: self.folds,
             models,
             agents,
             first_model,

@@ -13,6 +13,7 @@ use settled_tools_api::{CallKey, Content, EffectKey, SessionId};
 use crate::drain::Force;
 use crate::error::Error;
 use crate::follow::Follow;
+use crate::opening;
 use crate::worker::{RunResult, Serving, Slot, Worker};
 
 /// A session of a runner; cheap to clone.
@@ -300,20 +301,9 @@ impl Session {
 
     /// Everything that the log says about the session.
     pub async fn fold(&self) -> Result<SessionFold, Error> {
-        let mut fold = SessionFold::new();
-        loop {
-            let page = self.worker.shop.store.read(self.id(), fold.head, 1_024).await?;
-            if page.is_empty() {
-                return Ok(fold);
-            }
-            for recorded in page {
-                let event = recorded.event().map_err(|error| {
-                    let kind = settled_ledger::store::StoreErrorKind::Corrupt;
-                    settled_ledger::store::StoreError::new(kind, error.to_string())
-                })?;
-                fold.apply(recorded.seq, &event);
-            }
-        }
+        let mut fold = opening::cached(&self.worker.shop, self.id()).await;
+        opening::bring_up(&self.worker.shop, self.id(), &mut fold, None).await?;
+        Ok(fold)
     }
 
     /// The calls of tools that could not be stopped since this was last asked.

@@ -36,6 +36,8 @@ pub struct Settings {
     pub lease: Duration,
     /// How often the store is asked when it gives no hints.
     pub poll: Duration,
+    /// After how many events a session's fold is put into the history cache anew, where there is one.
+    pub cache_every: u64,
     /// How many events may wait for the store before the provider is not read any further.
     pub write_ahead: usize,
 }
@@ -58,6 +60,7 @@ impl Default for Settings {
             pauses: 20,
             lease: Duration::from_secs(15),
             poll: Duration::from_secs(1),
+            cache_every: 4_096,
             write_ahead: 1_024,
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use settled_ledger::store::Store;
+use settled_ledger::store::{FoldCache, Store};
 use settled_ledger::{Clock, FailureClass, Ids, StepError};
 use settled_provider_api::{ModelInfo, ModelRef, Provider};
 use settled_tools_api::{Policy, ToolSource};
@@ -14,6 +14,7 @@ use crate::settings::{Agent, Settings};
 
 pub(crate) struct Shop {
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) folds: Option<Arc<dyn FoldCache>>,
     pub(crate) models: BTreeMap<ModelRef, Model>,
     pub(crate) agents: BTreeMap<String, Arc<Agent>>,
     pub(crate) first_model: ModelRef,

@@ -8,13 +8,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use settled_ledger::store::{ClaimError, Next, StoreErrorKind};
-use settled_ledger::{FailureClass, Lowering, Outcome, SessionFold, StepError, WorkerId};
+use settled_ledger::{FailureClass, Outcome, SessionFold, StepError, WorkerId};
 use settled_tools_api::{CallKey, CancelSource, SessionId};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tracing::Instrument;
 
-use crate::drain::{Drain, DrainEnd, Force};
+use crate::drain::{Drain, DrainEnd, Force, Kept};
 use crate::guard::{Dropped, Unsettled};
 use crate::inbox::Doorbell;
 use crate::live::{Live, Snapshot};
@@ -67,7 +67,7 @@ struct SlotState {
     /// Whether an interrupt of the run was asked for: it takes no more joiners.
     stopping: bool,
     again: Option<Force>,
-    kept: Option<(SessionFold, Lowering)>,
+    kept: Option<Kept>,
 }
 
 /// How many runs of a session have begun and ended here, and how the last one ended.
@@ -419,7 +419,7 @@ impl Slot {
 
     /// The fold that the last drain left, if none runs.
     pub(crate) fn kept(&self) -> Option<SessionFold> {
-        self.state().kept.as_ref().map(|(fold, _)| fold.clone())
+        self.state().kept.as_ref().map(|kept| kept.fold.clone())
     }
 
     pub(crate) fn runs(&self) -> watch::Receiver<Runs> {

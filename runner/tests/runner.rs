@@ -28,3 +28,6 @@ mod views;
 
 #[path = "runner/restart.rs"]
 mod restart;
+
+#[path = "runner/cache.rs"]
+mod cache;

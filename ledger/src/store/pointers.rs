@@ -7,12 +7,12 @@ use async_trait::async_trait;
 use settled_tools_api::SessionId;
 
 use super::{
-    AdmitError, Admitted, AppendError, Batch, Catalog, ClaimError, Claimed, EventLog, Fence, HintStream, Inbox,
-    NewSession, Ownership, Page, Query, RecordedStream, SessionInfo, StoreError,
+    AdmitError, Admitted, AppendError, Batch, Catalog, ClaimError, Claimed, EventLog, Fence, FoldCache, HintStream,
+    Inbox, NewSession, Ownership, Page, Query, RecordedStream, SessionInfo, StoreError,
 };
-use crate::{Delivery, InboxItem, InputId, NewInput, Recorded, Seq, WorkerId};
+use crate::{CachedFold, Delivery, InboxItem, InputId, NewInput, Recorded, Seq, WorkerId};
 
-/// Passes every call of the four contracts on to what is pointed to.
+/// Passes every call of the contracts on to what is pointed to.
 ///
 /// A method that was left out would silently take the trait's default: the lint keeps that from happening.
 macro_rules! pass_on {
@@ -94,6 +94,18 @@ macro_rules! pass_on {
 
             async fn erase(&self, session: &SessionId) -> Result<(), StoreError> {
                 T::erase(self, session).await
+            }
+        }
+
+        #[async_trait]
+        #[deny(clippy::missing_trait_methods)]
+        impl<T: FoldCache + ?Sized> FoldCache for $pointer {
+            async fn kept(&self, session: &SessionId) -> Result<Option<CachedFold>, StoreError> {
+                T::kept(self, session).await
+            }
+
+            async fn keep(&self, session: &SessionId, fold: CachedFold) -> Result<(), StoreError> {
+                T::keep(self, session, fold).await
             }
         }
     )*};

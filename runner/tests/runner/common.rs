@@ -141,6 +141,13 @@ impl Clock for VirtualClock {
 #[derive(Default)]
 pub struct Counted(AtomicU64);
 
+impl From<u64> for Counted {
+    /// Ids behind a number, for a second process.
+    fn from(number: u64) -> Self {
+        Self(AtomicU64::new(number))
+    }
+}
+
 impl Ids for Counted {
     fn next(&self) -> u128 {
         u128::from(self.0.fetch_add(1, Ordering::SeqCst)) + 1

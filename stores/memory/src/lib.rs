@@ -46,10 +46,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use settled_ledger::store::{
-    AdmitError, Admitted, AppendError, Batch, Catalog, ClaimError, Claimed, EventLog, Fence, HintStream, Inbox,
-    NewSession, Ownership, Page, Query, RecordedStream, SessionInfo, StoreError, StoreErrorKind,
+    AdmitError, Admitted, AppendError, Batch, Catalog, ClaimError, Claimed, EventLog, Fence, FoldCache, HintStream,
+    Inbox, NewSession, Ownership, Page, Query, RecordedStream, SessionInfo, StoreError, StoreErrorKind,
 };
-use settled_ledger::{Arrival, Clock, Delivery, InboxItem, InputId, NewInput, NewInputKind, Recorded, Seq, WorkerId};
+use settled_ledger::{
+    Arrival, CachedFold, Clock, Delivery, InboxItem, InputId, NewInput, NewInputKind, Recorded, Seq, WorkerId,
+};
 use settled_tools_api::SessionId;
 
 use crate::streams::{Follow, Hints};
@@ -304,6 +306,18 @@ impl Catalog for MemoryStore {
         drop(world);
         let readers = erased.map(|mut session| session.waiting_readers());
         readers.into_iter().flatten().for_each(Waker::wake);
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl FoldCache for MemoryStore {
+    async fn kept(&self, session: &SessionId) -> Result<Option<CachedFold>, StoreError> {
+        Ok(self.shared.lock().sessions.get(session).and_then(|session| session.fold.clone()))
+    }
+
+    async fn keep(&self, session: &SessionId, fold: CachedFold) -> Result<(), StoreError> {
+        self.shared.lock().session_mut(session)?.fold = Some(fold);
         Ok(())
     }
 }

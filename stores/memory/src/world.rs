@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::task::Waker;
 
 use settled_ledger::store::{NewSession, Next, SessionInfo, SessionState, StoreError, StoreErrorKind};
-use settled_ledger::{BatchId, InboxItem, InputId, NewInputKind, NewRow, Recorded, Seq, Timestamp, WorkerId};
+use settled_ledger::{
+    BatchId, CachedFold, InboxItem, InputId, NewInputKind, NewRow, Recorded, Seq, Timestamp, WorkerId,
+};
 use settled_tools_api::SessionId;
 
 /// How many hints a listener may leave unheard; what comes then is lost, as hints may be.
@@ -39,6 +41,7 @@ pub(crate) struct Session {
     pub(crate) tags: BTreeMap<String, String>,
     created: Timestamp,
     updated: Timestamp,
+    pub(crate) fold: Option<CachedFold>,
     /// Who waits for more events, by the reader's number.
     pub(crate) readers: BTreeMap<u64, Waker>,
 }
@@ -86,6 +89,7 @@ impl World {
             tags: new.tags,
             created,
             updated: created,
+            fold: None,
             readers: BTreeMap::new(),
         };
         session.push(id, new.rows);
