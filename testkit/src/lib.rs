@@ -90,7 +90,11 @@ mod conductor;
 
 mod pace;
 
+mod arguments;
+
 mod script;
+
+mod effects;
 
 mod tools;
 
@@ -118,7 +122,9 @@ pub mod mocks;
 
 #[cfg(feature = "runner")]
 pub use agent::{AgentRun, AgentTest, agent};
+pub use arguments::arguments;
+pub use effects::Effects;
 pub use names::Names;
-pub use script::{Script, ScriptedProvider, Stream, script};
+pub use script::{Script, ScriptedProvider, Stream, script, zero_script};
 pub use tools::{CallCounts, Permission, ScriptedTools, ToolRun, reconciled, tools};
 pub use transcript::Transcript;

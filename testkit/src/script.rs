@@ -7,14 +7,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use settled_provider_api::{
     BlockDelta, BlockEnd, BlockStart, Content, ErrorClass, Finish, FinishReason, HostedError, HostedResult,
-    ProviderError, ProviderEvent, RequestKind, ToolCallEvent, ToolInputEnd, ToolInputMalformed, ToolInputStart, Usage,
+    ProviderError, ProviderEvent, RequestKind, ToolCallEvent, ToolDefinition, ToolInputEnd, ToolInputMalformed,
+    ToolInputStart, Usage,
 };
 
 pub use self::provider::ScriptedProvider;
+use crate::arguments;
 
 /// An empty script: its provider answers nothing.
 pub fn script() -> Script {
     Script::default()
+}
+
+/// No script at all: every tool that is offered is called once, with arguments made from its schema, and then the model answers `Done.`
+///
+/// ```
+/// use serde_json::json;
+/// use settled_store_memory::MemoryStore;
+/// use settled_testkit::{agent, tools, zero_script};
+///
+/// let tools = tools().tool("weather", |run| run.ok("rain")).tool("clock", |run| run.ok("noon"));
+/// let run = agent(MemoryStore::new, zero_script()).tools(tools.clone()).run("Try everything.");
+/// assert_eq!((run.answer(), tools.runs("weather"), tools.runs("clock")), (Some("Done."), 1, 1));
+/// ```
+pub fn zero_script() -> Script {
+    script().every_tool().step(|s| s.text("Done.").finish())
 }
 
 /// What a provider answers, one entry for each request, in order.
@@ -24,6 +41,8 @@ pub fn script() -> Script {
 #[must_use = "a script does nothing until a provider follows it"]
 pub struct Script {
     pub(crate) entries: Vec<Entry>,
+    /// The answer to every request beyond the last entry.
+    pub(crate) always: Option<Answer>,
 }
 
 /// One answer.
@@ -38,6 +57,8 @@ pub(crate) struct Entry {
 pub(crate) enum Answer {
     Stream(Vec<Item>),
     Fail(ProviderError),
+    /// A call of every tool that the request offers.
+    EveryTool,
 }
 
 /// One thing that a scripted stream does.
@@ -71,6 +92,17 @@ impl Script {
     /// One more request that is refused because the context is too long.
     pub fn overflow(self) -> Self {
         self.fail(ProviderError::new(ErrorClass::ContextOverflow, ""))
+    }
+
+    /// One more answer: a call of every tool that is offered (where none is, there is no such answer), with [`arguments`](crate::arguments) made from its schema.
+    pub fn every_tool(self) -> Self {
+        self.entry(None, Answer::EveryTool)
+    }
+
+    /// The answer to every request beyond the last entry; then no request is one too many.
+    pub fn always(mut self, write: impl FnOnce(Stream) -> Stream) -> Self {
+        self.always = Some(Answer::Stream(write(Stream::default()).items));
+        self
     }
 
     /// A provider that follows the script.
@@ -114,6 +146,12 @@ struct Block {
 }
 
 impl Stream {
+    /// A call of each of these tools.
+    pub(crate) fn every(tools: &[ToolDefinition]) -> Self {
+        let call = |stream: Self, tool: &ToolDefinition| stream.call(&tool.name, arguments(&tool.input_schema));
+        tools.iter().fold(Self::default(), call).finish()
+    }
+
     /// The provider has begun to answer.
     pub fn start(self) -> Self {
         self.event(ProviderEvent::StepStart)

@@ -87,6 +87,7 @@ pub(crate) enum Action {
     Progress(Value),
     Note(Value),
     Effect,
+    EffectOnce,
     IgnoreCancel(u64),
     Ask(String),
     Ok(Vec<Content>),
@@ -128,6 +129,11 @@ impl ToolRun {
     /// Acts on the world: adds one to the call's effects.
     pub fn effect(self) -> Self {
         self.action(Action::Effect)
+    }
+
+    /// Acts on a world that knows the effect key: adds one to the call's effects unless it has acted before.
+    pub fn effect_once(self) -> Self {
+        self.action(Action::EffectOnce)
     }
 
     /// From here on it notices a cancel only so many milliseconds after it came.
@@ -413,6 +419,14 @@ impl Playing<'_> {
             Action::Effect => {
                 if !self.pace.is_dead() {
                     self.tools.done().calls.entry(self.key).or_default().effects += 1;
+                }
+                return None;
+            }
+            Action::EffectOnce => {
+                if !self.pace.is_dead() {
+                    let mut done = self.tools.done();
+                    let effects = &mut done.calls.entry(self.key).or_default().effects;
+                    *effects = (*effects).max(1);
                 }
                 return None;
             }

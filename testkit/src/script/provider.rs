@@ -9,10 +9,10 @@ use std::task::{Context, Poll};
 use async_trait::async_trait;
 use settled_ledger::check::check_request;
 use settled_provider_api::{
-    Capabilities, ErrorClass, ModelRef, Provider, ProviderError, ProviderEvent, ProviderStream, Request,
+    Capabilities, ErrorClass, ModelRef, Provider, ProviderError, ProviderEvent, ProviderStream, Request, ToolChoice,
 };
 
-use super::{Answer, Entry, Gates, Item, Script};
+use super::{Answer, Entry, Gates, Item, Script, Stream};
 use crate::pace::{Class, Pace};
 
 /// A provider that follows a [`Script`]; a clone is another handle on the same one.
@@ -21,6 +21,7 @@ pub struct ScriptedProvider(Arc<Shared>);
 
 struct Shared {
     entries: Vec<Entry>,
+    always: Option<Answer>,
     gates: Gates,
     pace: Mutex<Pace>,
     capabilities: Mutex<BTreeMap<ModelRef, Capabilities>>,
@@ -30,6 +31,8 @@ struct Shared {
 #[derive(Default)]
 struct Seen {
     requests: Vec<Arc<Request>>,
+    /// The entry that comes next.
+    next: usize,
     faults: Vec<String>,
 }
 
@@ -37,6 +40,7 @@ impl ScriptedProvider {
     pub(crate) fn new(script: Script) -> Self {
         Self(Arc::new(Shared {
             entries: script.entries,
+            always: script.always,
             gates: Gates::default(),
             pace: Mutex::default(),
             capabilities: Mutex::default(),
@@ -75,7 +79,7 @@ impl ScriptedProvider {
 
     /// How many entries of the script were not used.
     pub fn unused(&self) -> usize {
-        self.0.entries.len().saturating_sub(self.seen().requests.len())
+        self.0.entries.len().saturating_sub(self.seen().next)
     }
 
     /// Fails the test if the script was not used up, was overrun, or a request was not well-formed; the message says where.
@@ -87,13 +91,20 @@ impl ScriptedProvider {
     #[expect(clippy::panic, reason = "this is how a test fails")]
     pub fn assert_exhausted(&self) {
         let mut wrong = self.faults();
-        let used = self.seen().requests.len();
+        let used = self.seen().next;
         if self.unused() > 0 {
             wrong.push(format!("only {used} of {} entries were used", self.0.entries.len()));
         }
         if !wrong.is_empty() {
             panic!("the script was not followed: {}", wrong.join("; "));
         }
+    }
+
+    /// The entry that was taken last comes once more: whoever asked did not live to keep its answer.
+    #[cfg(feature = "runner")]
+    pub(crate) fn rewind(&self) {
+        let mut seen = self.seen();
+        seen.next = seen.next.saturating_sub(1);
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -104,8 +115,8 @@ impl ScriptedProvider {
         self.0.pace.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Keeps a request and finds what is wrong with it; gives its number, from 0.
-    fn take(&self, request: &Arc<Request>) -> usize {
+    /// Keeps a request and finds what is wrong with it; gives its number, from 0, and its answer.
+    fn take(&self, request: &Arc<Request>) -> (usize, Option<Answer>) {
         let known = self.0.capabilities.lock().unwrap_or_else(PoisonError::into_inner);
         let capabilities = known.get(&request.model).cloned().unwrap_or_default();
         drop(known);
@@ -115,46 +126,55 @@ impl ScriptedProvider {
         seen.requests.push(Arc::clone(request));
         seen.faults.extend(breaches.into_iter().map(|breach| format!("request {}: {breach}", number + 1)));
         let kind = request.purpose.kind;
-        match self.0.entries.get(number) {
-            None => {
+        let nothing_to_call = request.tools.is_empty() || request.tool_choice == ToolChoice::None;
+        while nothing_to_call && matches!(self.0.entries.get(seen.next), Some(Entry { answer: Answer::EveryTool, .. }))
+        {
+            seen.next += 1;
+        }
+        let place = seen.next;
+        let Some(entry) = self.0.entries.get(place) else {
+            if self.0.always.is_none() {
                 let entries = self.0.entries.len();
                 seen.faults.push(format!("request {}: the script has {entries} entries only", number + 1));
             }
-            Some(Entry { serves: Some(serves), .. }) if *serves != kind => {
-                let fault =
-                    format!("request {}: entry {number} is for a {serves:?}, and a {kind:?} was asked for", number + 1);
-                seen.faults.push(fault);
-            }
-            Some(_) => {}
+            return (number, self.0.always.clone());
+        };
+        seen.next += 1;
+        if let Some(serves) = entry.serves.filter(|serves| *serves != kind) {
+            let fault =
+                format!("request {}: entry {place} is for a {serves:?}, and a {kind:?} was asked for", number + 1);
+            seen.faults.push(fault);
         }
-        number
+        (number, Some(entry.answer.clone()))
     }
 }
 
 #[async_trait]
 impl Provider for ScriptedProvider {
     async fn stream(&self, request: Arc<Request>) -> Result<ProviderStream, ProviderError> {
-        let number = self.take(&request);
+        let (number, answer) = self.take(&request);
         let pace = self.pace();
-        match self.0.entries.get(number).map(|entry| entry.answer.clone()) {
-            Some(Answer::Stream(items)) => Ok(Box::pin(Playing {
-                shared: Arc::clone(&self.0),
-                taken: pace.now(),
-                pace,
-                number,
-                items: items.into(),
-                turn: None,
-                over: false,
-            })),
+        let items = match answer {
+            Some(Answer::Stream(items)) => items,
+            Some(Answer::EveryTool) => Stream::every(&request.tools).items,
             Some(Answer::Fail(error)) => {
                 pace.wait(Class::Stream, (0, number as u64), 0).await;
-                Err(error)
+                return Err(error);
             }
             None => {
                 let message = format!("the script has no entry for request {}", number + 1);
-                Err(ProviderError::new(ErrorClass::InvalidRequest, message))
+                return Err(ProviderError::new(ErrorClass::InvalidRequest, message));
             }
-        }
+        };
+        Ok(Box::pin(Playing {
+            shared: Arc::clone(&self.0),
+            taken: pace.now(),
+            pace,
+            number,
+            items: items.into(),
+            turn: None,
+            over: false,
+        }))
     }
 }
 
