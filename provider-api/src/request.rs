@@ -1,5 +1,6 @@
 //! What one attempt asks of a provider.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -50,7 +51,7 @@ impl Request {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Purpose {
-    /// The session; also a good cache key.
+    /// The session.
     pub session: SessionId,
     /// What the answer is for.
     pub kind: RequestKind,
@@ -69,6 +70,22 @@ impl Purpose {
     /// Attempt 1 at a summary.
     pub fn summary(session: SessionId, step: MessageId) -> Self {
         Self { session, kind: RequestKind::Summary, step, attempt: 1 }
+    }
+
+    /// The session's name in at most 64 characters, for a provider that keeps a cache under a key: the same in all requests of the session.
+    ///
+    /// A longer name keeps its beginning and ends with a hash of the whole.
+    pub fn cache_key(&self) -> Cow<'_, str> {
+        const LONGEST: usize = 64;
+        let name = self.session.as_str();
+        if name.chars().count() <= LONGEST {
+            return Cow::Borrowed(name);
+        }
+        // FNV-1a: stable over versions and machines, which the standard library's hashes are not.
+        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, step);
+        let begin: String = name.chars().take(LONGEST - 17).collect();
+        Cow::Owned(format!("{begin}-{hash:016x}"))
     }
 
     /// The same purpose with another attempt number.

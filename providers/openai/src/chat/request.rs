@@ -99,7 +99,7 @@ pub fn lower(request: &Request, dialect: &Dialect) -> Result<Value, ProviderErro
         set("service_tier", json!(tier));
     }
     if let Some(field) = &dialect.cache_key {
-        set(field, json!(request.purpose.session.as_str()));
+        set(field, json!(request.purpose.cache_key()));
     }
     for (field, value) in &options.raw {
         body.insert(field.clone(), value.clone());
