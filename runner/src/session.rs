@@ -280,11 +280,12 @@ impl Session {
             if now.begun == now.ended {
                 let info = self.worker.shop.store.info(self.id()).await?;
                 let quiet = matches!(info.state.next, Next::Idle | Next::Held | Next::Waiting(_));
-                if let Some(RunResult::Lost(error)) = &now.last {
-                    return self.settled_as(Outcome::Failed, Some(error.clone())).await;
-                }
+                // Whoever has settled what this worker has lost, the log says how.
                 if quiet || self.worker.is_shutting_down() {
                     return self.last_outcome().await;
+                }
+                if let Some(RunResult::Lost(error)) = &now.last {
+                    return self.settled_as(Outcome::Failed, Some(error.clone())).await;
                 }
                 // Another process runs it, or it is due later.
                 let _ = tokio::time::timeout(self.worker.shop.settings.poll, runs.changed()).await;
@@ -318,7 +319,8 @@ impl Session {
         }
     }
 
-    async fn admit(&self, kind: NewInputKind, key: Option<String>, wake: bool) -> Result<InputId, Error> {
+    async fn admit(&self, mut kind: NewInputKind, key: Option<String>, wake: bool) -> Result<InputId, Error> {
+        self.worker.shop.redaction.input(&mut kind);
         let id = self.new_id();
         let mut input = NewInput::new(id, self.worker.shop.clock.now(), kind).key(key);
         if !wake {

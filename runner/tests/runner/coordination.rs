@@ -402,6 +402,8 @@ async fn a_writer_that_was_replaced_is_refused() {
     let lost = running.await.unwrap().unwrap();
     assert_eq!((lost.outcome, lost.error.unwrap().class.name()), (Outcome::Failed, "store"));
     assert_eq!(second.kinds().await.len(), head, "nothing was appended");
+    // What it has lost, the other has settled: that is how the session settled, here too.
+    completed(&first.session.settled().await.unwrap(), "Done");
     assert_eq!(first.runner.dropped_unsettled(), 0);
 }
 
