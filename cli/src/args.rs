@@ -46,6 +46,10 @@ pub(crate) enum Command {
     Interrupt(Interrupt),
     /// Run scenario files on the real runner, in virtual time; exits 1 where one does not come out as it expects
     Scenario(Scenario),
+    /// Write a session to a file, whole: JSON lines with a checksum
+    Export(Export),
+    /// Take a session from a file that `export` has written; one that is there already is left alone
+    Import(Import),
     /// Decode a provider's raw response body, and print what it says
     Decode(Decode),
     /// Print the body that a request of a scenario becomes on a wire
@@ -238,6 +242,22 @@ pub(crate) struct Scenario {
     /// The store they run on
     #[arg(long, value_enum, default_value_t = On::Memory)]
     pub(crate) store: On,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Export {
+    /// The session
+    pub(crate) session: SessionId,
+
+    /// The file to write; `-` for standard output
+    #[arg(default_value = "-")]
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Import {
+    /// The file; `-` for standard input
+    pub(crate) file: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::fs::{File, TryLockError};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use settled_ledger::store::{EventLog, StoreError, StoreErrorKind};
@@ -86,7 +87,7 @@ impl DataFolder {
         }
     }
 
-    fn unusable(&self, error: &std::io::Error) -> Failure {
+    fn unusable(&self, error: &io::Error) -> Failure {
         let folder = self.0.display();
         let message = format!("`{folder}` cannot be used to keep sessions in: {error}; give another with --data DIR");
         Failure { exit: Exit::Usage, message }
@@ -126,8 +127,20 @@ pub(crate) fn corrupt(error: settled_ledger::DecodeError) -> Failure {
     StoreError::new(StoreErrorKind::Corrupt, error.to_string()).into()
 }
 
+/// A whole file, or standard input for `-`.
+pub(crate) fn read(file: &Path) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let read = if file == Path::new("-") {
+        io::stdin().lock().read_to_end(&mut bytes).map(drop)
+    } else {
+        std::fs::read(file).map(|read| bytes = read)
+    };
+    read.map_err(|error| Failure::usage(format!("`{}` cannot be read: {error}", file.display())))?;
+    Ok(bytes)
+}
+
 /// Makes a folder, with those on its way, that only its user may enter; one that is there stays as it is.
-fn make_private(folder: &Path) -> std::io::Result<()> {
+fn make_private(folder: &Path) -> io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]

@@ -1,8 +1,7 @@
 //! `settled decode`: what a provider's raw response body says.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, BufWriter, Read, Write};
-use std::path::Path;
+use std::io::{self, BufWriter, Write};
 use std::time::SystemTime;
 
 use clap::ValueEnum;
@@ -11,6 +10,7 @@ use settled_provider_api::{BlockEnd, Finish, ProviderError, ProviderEvent, Usage
 use settled_provider_wire::{Decoder, Tally};
 
 use crate::args::{Decode, Protocol, Split};
+use crate::data;
 use crate::exit::{Exit, Failure};
 
 /// The largest chunk of a random split: about what one packet has.
@@ -87,7 +87,7 @@ fn body<'a, D: Decoder>(
     usage: fn(&D) -> Option<Usage>,
     failing: Failing<'a>,
 ) -> Result<Decoded, Failure> {
-    let bytes = read(&args.file)?;
+    let bytes = data::read(&args.file)?;
     if !(200..300).contains(&args.status) {
         let header = |name: &str| args.content_type.as_deref().filter(|_| name == "content-type");
         let failed = Some(failing(args.status, &header, &bytes));
@@ -110,17 +110,6 @@ fn body<'a, D: Decoder>(
     let finished = pushed.and_then(|()| decoder.finish(&mut events));
     let (usage, tally) = (usage(&decoder), decoder.tally().clone());
     Ok(Decoded { events: events.into(), failed: finished.err(), usage, tally })
-}
-
-fn read(file: &Path) -> Result<Vec<u8>, Failure> {
-    let mut bytes = Vec::new();
-    let read = if file == Path::new("-") {
-        io::stdin().lock().read_to_end(&mut bytes).map(drop)
-    } else {
-        std::fs::read(file).map(|read| bytes = read)
-    };
-    read.map_err(|error| Failure::usage(format!("`{}` cannot be read: {error}", file.display())))?;
-    Ok(bytes)
 }
 
 /// The length of the next chunk, from 1: the same for the same seed, on every machine (SplitMix64).

@@ -88,6 +88,7 @@ impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         match error.kind {
             StoreErrorKind::NotFound => Self::usage(format!("{error}: `settled sessions` lists those that there are")),
+            StoreErrorKind::Exists => Self::usage(error.message),
             StoreErrorKind::InUse => Self { exit: Exit::Store, message: format!("{error}: wait until it has ended") },
             _ => Self { exit: Exit::Store, message: error.message },
         }

@@ -6,14 +6,32 @@
 //! settled log ID                                             steps, calls, times, settlements
 //! settled check ID                                           what every log must satisfy
 //! settled sessions                                           what there is
+//! settled export ID FILE, settled import FILE                a session as a file, and back
 //! settled scenario FILE...                                   scenario files, on the real runner
+//! settled decode PROTOCOL FILE                               what a provider's raw response body says
+//! settled lower PROTOCOL SCENARIO                            the body that a scenario's request becomes on a wire
 //! settled demo                                               a whole session, without key or network
 //! ```
+//!
+//! # Who is asked
+//!
+//! | `--provider` | the wire | key | base URL | model |
+//! |---|---|---|---|---|
+//! | `openai-chat` | Chat Completions, of OpenAI or any compatible server | `OPENAI_API_KEY` | `OPENAI_BASE_URL` | `gpt-4.1-mini` |
+//! | `openai` | Responses, of OpenAI | `OPENAI_API_KEY` | `OPENAI_BASE_URL` | `gpt-4.1-mini` |
+//! | `anthropic` | Messages | `ANTHROPIC_API_KEY` | `ANTHROPIC_BASE_URL` | `claude-haiku-4-5` |
+//! | `gemini` | Gemini | `GEMINI_API_KEY`, else `GOOGLE_API_KEY` | `GOOGLE_GEMINI_BASE_URL` | `gemini-2.5-flash` |
+//!
+//! Without the flag a session goes on with the provider that it had last; a new one begins with `openai-chat`.
+//! A session may go on with another provider at any time: what only the first one understands (signatures, encrypted reasoning) is not sent to the second, and what was said is.
+//! `SETTLED_MODEL` names the model where neither the flag nor the session does.
+//! A server on this machine needs no key.
 //!
 //! # Where things go
 //!
 //! Sessions are kept in `sessions.db` in the data folder: `--data`, else `SETTLED_DATA`, else `settled` in the user's data folder (`XDG_DATA_HOME`, `~/.local/share`); only the user may read them.
-//! A session remembers the base URL, tools and folder that it was made with; a flag changes them for one run.
+//! A session remembers the provider, base URL, tools and folder that it was made with.
+//! A flag changes base URL, tools and folder for one run, provider and model from then on; the base URL that is remembered is used for the provider that the session was made with.
 //!
 //! The answer goes to standard output, everything else to standard error: so `settled run … > answer.txt` keeps the answer alone.
 //! With `--json` standard output has one JSON object for each event, live ones among them, and at last one of type `run.ended`.
@@ -70,6 +88,12 @@ mod scenario;
 mod decode;
 
 mod lower;
+
+pub mod archive;
+
+mod export;
+
+mod import;
 
 mod demo;
 
@@ -128,6 +152,8 @@ fn obey(args: Args) -> Result<Exit, Failure> {
         Command::Answer(args) => on_threads(answer::answer(args, &data()?)),
         Command::Dismiss(args) => on_threads(answer::dismiss(args, &data()?)),
         Command::Interrupt(args) => on_threads(answer::interrupt(args, &data()?)),
+        Command::Export(args) => on_threads(export::export(args, &data()?)),
+        Command::Import(args) => on_threads(import::import(args, &data()?)),
         Command::Demo(args) => on_threads(demo::demo(args)),
         // Each scenario has a runtime of its own, with a clock of its own.
         Command::Scenario(args) => scenario::scenario(&args),

@@ -54,6 +54,12 @@ pub(crate) fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{plural}")
 }
 
+/// What a session's file holds.
+pub(crate) fn held(events: usize, inputs: usize) -> String {
+    let inputs = (inputs > 0).then(|| format!(" and {}", count(inputs, "pending input")));
+    format!("{}{}", count(events, "event"), inputs.unwrap_or_default())
+}
+
 /// A span, in seconds.
 pub(crate) fn seconds(span: Duration) -> String {
     format!("{}.{:03} s", span.as_secs(), span.subsec_millis())

@@ -13,3 +13,6 @@ mod killed;
 
 #[path = "command/providers.rs"]
 mod providers;
+
+#[path = "command/files.rs"]
+mod files;
