@@ -319,8 +319,7 @@ impl Session {
         }
     }
 
-    async fn admit(&self, mut kind: NewInputKind, key: Option<String>, wake: bool) -> Result<InputId, Error> {
-        self.worker.shop.redaction.input(&mut kind);
+    async fn admit(&self, kind: NewInputKind, key: Option<String>, wake: bool) -> Result<InputId, Error> {
         let id = self.new_id();
         let mut input = NewInput::new(id, self.worker.shop.clock.now(), kind).key(key);
         if !wake {
