@@ -17,7 +17,7 @@ use crate::schema::Identity;
 pub(crate) const EVERY_PAGES: i32 = 1_000;
 
 /// A file of the log larger than this is cut: a reader that was long at it had kept it growing.
-const TRUNCATE_BYTES: u64 = 64 << 20;
+const TRUNCATE_BYTES: u64 = 16 << 20;
 
 /// Where the writer waits while a checkpoint stops it.
 ///

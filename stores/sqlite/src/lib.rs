@@ -80,10 +80,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rusqlite::Connection;
 use settled_ledger::store::{
-    AdmitError, Admitted, AppendError, Batch, Catalog, ClaimError, Claimed, EventLog, Fence, HintStream, Inbox,
-    NewSession, Ownership, Page, Query, RecordedStream, SessionInfo, StoreError,
+    AdmitError, Admitted, AppendError, Batch, Catalog, ClaimError, Claimed, EventLog, Fence, FoldCache, HintStream,
+    Inbox, NewSession, Ownership, Page, Query, RecordedStream, SessionInfo, StoreError,
 };
-use settled_ledger::{Clock, Delivery, InboxItem, InputId, NewInput, Recorded, Seq, WorkerId};
+use settled_ledger::{CachedFold, Clock, Delivery, InboxItem, InputId, NewInput, Recorded, Seq, WorkerId};
 use settled_tools_api::SessionId;
 
 use crate::answer::Answer;
@@ -306,5 +306,19 @@ impl Catalog for SqliteStore {
         let session = session.clone();
         let erased = self.write(move |tx| tx.erase(&session)).await;
         erased.unwrap_or_else(|lost| Err(lost.error()))
+    }
+}
+
+#[async_trait]
+impl FoldCache for SqliteStore {
+    async fn kept(&self, session: &SessionId) -> Result<Option<CachedFold>, StoreError> {
+        let session = session.clone();
+        self.read(move |db| Ok(Ok(read::fold(db, &session)?))).await
+    }
+
+    async fn keep(&self, session: &SessionId, fold: CachedFold) -> Result<(), StoreError> {
+        let session = session.clone();
+        let kept = self.write(move |tx| tx.keep(&session, &fold)).await;
+        kept.unwrap_or_else(|lost| Err(lost.error()))
     }
 }

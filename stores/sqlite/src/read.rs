@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use settled_ledger::store::{Next, Page, Query, SessionInfo, SessionState};
-use settled_ledger::{Arrival, BatchId, InboxItem, InputId, NewInput, Recorded, Seq, Timestamp, WorkerId};
+use settled_ledger::{Arrival, BatchId, CachedFold, InboxItem, InputId, NewInput, Recorded, Seq, Timestamp, WorkerId};
 use settled_tools_api::SessionId;
 
 use crate::error::Fault;
@@ -235,6 +235,20 @@ pub(crate) fn pending(db: &Connection, session: &SessionId, number: i64) -> Resu
         return Err(Fault::Corrupt(message));
     }
     Ok(items)
+}
+
+/// The history cache of a session; one that is not as it was written is none.
+pub(crate) fn fold(db: &Connection, session: &SessionId) -> Result<Option<CachedFold>, Fault> {
+    let mut query = db.prepare_cached(
+        "SELECT number, head, mark, format, body, sum
+         FROM folds JOIN sessions ON sessions.number = folds.session WHERE id = ?1",
+    )?;
+    let mut rows = query.query([session.as_str()])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let (number, head): (_, i64) = (row.get(0)?, row.get(1)?);
+    let (mark, format, body): (String, String, String) = (row.get(2)?, row.get(3)?, row.get(4)?);
+    let same = sum::of_fold(number, head, &mark, &format, &body) == row.get::<_, u32>(5)?;
+    Ok(same.then(|| CachedFold::new(Seq::new(head.cast_unsigned()), mark, format, body)))
 }
 
 /// The worker whose lease on a session has not run out, and when it will.

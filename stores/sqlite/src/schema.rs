@@ -10,6 +10,7 @@
 //! | `inbox` | pending input, in order of arrival |
 //! | `keys` | every key that input was admitted under, with the input's id and a hash of its content |
 //! | `workers` | when each worker's lease runs out |
+//! | `folds` | history caches: they may be deleted, and that changes nothing but time |
 //!
 //! An index on (session, seq) would make a commit of 64 sessions' rows touch 64 pages of the index; a mark is written for one row in 64.
 //! The view `timeline` shows the log to people; see the crate's page.
@@ -105,6 +106,14 @@ CREATE TABLE workers (
     id BLOB PRIMARY KEY,
     until INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE folds (
+    session INTEGER PRIMARY KEY,
+    head INTEGER NOT NULL,
+    mark TEXT NOT NULL,
+    format TEXT NOT NULL,
+    body TEXT NOT NULL,
+    sum INTEGER NOT NULL
+);
 CREATE VIEW timeline AS
     SELECT sessions.id AS session,
            events.seq AS seq,

@@ -17,6 +17,11 @@ pub(crate) fn of_input(number: i64, arrival: i64, id: &[u8; 16], key: Option<&st
     of(&[&number.to_le_bytes(), &arrival.to_le_bytes(), id, &at.to_le_bytes()], &[key[0], key[1], input])
 }
 
+/// The checksum of one history cache.
+pub(crate) fn of_fold(number: i64, head: i64, mark: &str, format: &str, body: &str) -> u32 {
+    of(&[&number.to_le_bytes(), &head.to_le_bytes()], &[mark, format, body])
+}
+
 /// Sums fields of a fixed length, then texts; where one text ends and the next begins is summed too.
 fn of(fixed: &[&[u8]], texts: &[&str]) -> u32 {
     let mut sum = Hasher::new();

@@ -12,7 +12,7 @@ use settled_ledger::store::{
     StoreErrorKind,
 };
 use settled_ledger::{
-    Arrival, Clock, Delivery, InboxItem, InputId, NewInput, NewInputKind, NewRow, Seq, Timestamp, WorkerId,
+    Arrival, CachedFold, Clock, Delivery, InboxItem, InputId, NewInput, NewInputKind, NewRow, Seq, Timestamp, WorkerId,
     arguments_hash,
 };
 use settled_tools_api::SessionId;
@@ -421,6 +421,20 @@ impl<'a> Tx<'a> {
         Ok(())
     }
 
+    pub(crate) fn keep(&mut self, session: &SessionId, fold: &CachedFold) -> Result<Result<(), StoreError>, Fault> {
+        let Some(Found { number, .. }) = self.find(session)? else {
+            return Ok(Err(StoreError::not_found(session)));
+        };
+        let CachedFold { head, mark, format, body, .. } = fold;
+        let head = head.get().cast_signed();
+        let sum = sum::of_fold(number, head, mark, format, body);
+        let mut set = self.db.prepare_cached(
+            "INSERT OR REPLACE INTO folds (session, head, mark, format, body, sum) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        )?;
+        set.execute(params![number, head, mark, format, body, sum])?;
+        Ok(Ok(()))
+    }
+
     pub(crate) fn erase(&mut self, session: &SessionId) -> Result<Result<(), StoreError>, Fault> {
         let Some(found) = self.find(session)? else {
             return Ok(Err(StoreError::not_found(session)));
@@ -444,7 +458,7 @@ impl<'a> Tx<'a> {
                 Fault::Corrupt(format!("event {event} (by its row) of session `{session}` is missing"))
             })?;
         }
-        for table in ["marks", "heads", "inbox", "keys"] {
+        for table in ["marks", "heads", "inbox", "keys", "folds"] {
             let mut remove = self.db.prepare_cached(&format!("DELETE FROM {table} WHERE session = ?1"))?;
             remove.execute([found.number])?;
         }

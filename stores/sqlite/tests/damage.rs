@@ -7,11 +7,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use settled_ledger::store::{Batch, Catalog, EventLog, Inbox, Ownership, StoreError, StoreErrorKind};
-use settled_ledger::{BatchId, Delivery, InboxItem, InputId, NewInput, NewInputKind, Notice, Recorded, Seq, Timestamp};
+use settled_ledger::store::{Batch, Catalog, EventLog, FoldCache, Inbox, Ownership, StoreError, StoreErrorKind};
+use settled_ledger::{
+    BatchId, CachedFold, Delivery, InboxItem, InputId, NewInput, NewInputKind, Notice, Recorded, Seq, Timestamp,
+};
 use settled_store_sqlite::SqliteStore;
 
-use common::{append, id, owned, place, read, row};
+use common::{append, id, log, owned, place, read, row};
 
 const PAGE: usize = 4_096;
 const SESSIONS: [&str; 3] = ["first", "second", "third"];
@@ -137,7 +139,7 @@ async fn the_other_sessions_go_on() {
     assert!(error.message.contains("event 1 of session `hurt` is not as it was written"), "{error}");
     assert!(error.message.contains(path.to_str().unwrap()) && error.message.contains(".recover"), "{error}");
     assert_eq!(append(&store, &well.fence, Seq::new(1), 2, "c").await, Ok(Seq::new(2)));
-    assert_eq!(read(&store, "well").await.len(), 2);
+    assert_eq!(read(&store, "well").await, log("well", ["b", "c"].map(str::to_owned)));
 }
 
 #[tokio::test]
@@ -200,4 +202,18 @@ async fn an_erasure_never_reaches_into_another_session() {
     assert_eq!(error.kind, StoreErrorKind::Corrupt, "{error}");
     assert_eq!(read(&store, "well").await.len(), 1);
     assert_eq!(read(&store, "hurt").await.len(), 1, "nothing of it is gone");
+}
+
+#[tokio::test]
+async fn a_history_cache_that_was_damaged_is_none() {
+    let (_folder, path) = place();
+    let store = SqliteStore::open(&path).unwrap();
+    owned(&store, "s").await;
+    let fold = CachedFold::new(Seq::new(1), "mark", "0.1.0/1", r#"{"text":"a"}"#);
+    for change in ["head = 2", "mark = 'mork'", "format = '0'", r#"body = '{"text":"b"}'"#, "sum = 1"] {
+        store.keep(&id("s"), fold.clone()).await.unwrap();
+        assert_eq!(store.kept(&id("s")).await, Ok(Some(fold.clone())));
+        rusqlite::Connection::open(&path).unwrap().execute(&format!("UPDATE folds SET {change}"), []).unwrap();
+        assert_eq!(store.kept(&id("s")).await, Ok(None), "{change}");
+    }
 }

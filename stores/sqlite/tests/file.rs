@@ -1,8 +1,12 @@
 //! The file: what is kept in it, who may read it, what it may not be, and what happens to it while it is open.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
-#![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
+#![expect(clippy::print_stdout, reason = "a test that is skipped says so, and a second process answers on its output")]
 
 mod common;
+
+#[cfg(unix)]
+#[path = "file/room.rs"]
+mod room;
 
 use std::fs::{self, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
@@ -128,18 +132,116 @@ async fn a_file_of_a_newer_version() {
     refuses(&path, StoreErrorKind::Newer, &["newer version", "99", "update the program"]);
 }
 
-#[cfg(unix)]
 #[tokio::test]
-async fn a_file_that_may_not_be_written_to() {
-    use std::os::unix::fs::PermissionsExt;
+async fn a_file_that_is_locked_for_longer_than_is_bearable() {
     let (_folder, path) = place();
     SqliteStore::open(&path).unwrap().close().await;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
-    if OpenOptions::new().write(true).open(&path).is_ok() {
-        println!("skipped: whoever runs this test may write to every file");
-        return;
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE").unwrap();
+    let error = SqliteStore::builder(&path).busy_timeout(Duration::from_millis(20)).open().unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
+    assert!(error.message.contains("sessions.db` is locked by another process: try again, or stop"), "{error}");
+    drop(other);
+    SqliteStore::open(&path).unwrap();
+}
+
+#[tokio::test]
+async fn files_that_are_not_whole() {
+    let (_folder, path) = place();
+    let store = SqliteStore::open(&path).unwrap();
+    owned(&store, "s").await;
+    store.close().await;
+    let whole = fs::read(&path).unwrap();
+    let is_not = "is not a SQLite database: give another path";
+    for (bytes, says) in [
+        (vec![0; 4_096], is_not),
+        (whole[..64].to_vec(), "damaged"),
+        (whole[..512].to_vec(), "damaged"),
+        (whole[..4_096].to_vec(), "damaged"),
+        (whole[..whole.len() / 2].to_vec(), "damaged"),
+    ] {
+        fs::write(&path, &bytes).unwrap();
+        let error = match SqliteStore::open(&path) {
+            Err(error) => error,
+            Ok(store) => store.read(&id("s"), Seq::START, 10).await.unwrap_err(),
+        };
+        assert_eq!(error.kind, StoreErrorKind::Corrupt, "{} bytes: {error}", bytes.len());
+        assert!(
+            error.message.contains(says) && error.message.contains(path.to_str().unwrap()),
+            "{} bytes: {error}",
+            bytes.len()
+        );
+        assert_eq!(fs::read(&path).unwrap(), bytes, "it is left as it was");
     }
-    refuses(&path, StoreErrorKind::ReadOnly, &["permissions"]);
+    // One without a byte is as good as none.
+    fs::write(&path, "").unwrap();
+    owned(&SqliteStore::open(&path).unwrap(), "s").await;
+}
+
+/// The environment by which a process of little rights knows the folder.
+#[cfg(unix)]
+const FOLDER: &str = "SETTLED_SQLITE_FOLDER";
+
+/// Files and folders that may not be written to.
+///
+/// Whoever may write to everything is not held up by permissions: the test is then run again as a user who owns nothing.
+#[cfg(unix)]
+#[tokio::test]
+async fn what_may_not_be_written_to() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    let (folder, path) = match std::env::var_os(FOLDER) {
+        Some(folder) => (None, Path::new(&folder).join("sessions.db")),
+        None => {
+            let (folder, path) = place();
+            (Some(folder), path)
+        }
+    };
+    let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let parent = path.parent().unwrap().to_owned();
+    let probe = parent.join("probe");
+    if folder.is_some() {
+        fs::write(&probe, "").unwrap();
+        mode(&probe, 0o400);
+        if OpenOptions::new().write(true).open(&probe).is_ok() {
+            std::os::unix::fs::chown(&parent, Some(65_534), Some(65_534)).unwrap();
+            let mut again = Command::new(std::env::current_exe().unwrap());
+            let again = again.args(["what_may_not_be_written_to", "--exact", "--nocapture"]).env(FOLDER, &parent);
+            match again.uid(65_534).gid(65_534).output() {
+                Ok(output) => assert!(output.status.success(), "{output:?}"),
+                Err(error) => println!("skipped: no other user may run the tests here: {error}"),
+            }
+            return;
+        }
+    }
+
+    let store = SqliteStore::open(&path).unwrap();
+    let claimed = owned(&store, "s").await;
+    append(&store, &claimed.fence, claimed.head, 1, "x").await.unwrap();
+    store.close().await;
+    let before = fs::read(&path).unwrap();
+    mode(&path, 0o400);
+    refuses(&path, StoreErrorKind::ReadOnly, &["may not be written to: look at its permissions"]);
+    mode(&path, 0o000);
+    refuses(
+        &path,
+        StoreErrorKind::Unavailable,
+        &["cannot be opened: look whether its folder is there and who may use it"],
+    );
+    mode(&path, 0o600);
+    // The write-ahead log cannot be made beside it.
+    mode(&parent, 0o500);
+    refuses(
+        &path,
+        StoreErrorKind::ReadOnly,
+        &["may not be written to: look at the permissions of the file and of its folder"],
+    );
+    mode(&parent, 0o700);
+    assert_eq!(fs::read(&path).unwrap(), before, "it is left as it was");
+    fs::remove_file(&path).unwrap();
+    mode(&parent, 0o500);
+    refuses(&path, StoreErrorKind::ReadOnly, &["cannot be made", "look at the permissions of its folder"]);
+    mode(&parent, 0o700);
 }
 
 /// Damages every page of the file but the first.
@@ -218,6 +320,47 @@ async fn a_file_that_is_deleted_while_it_is_open() {
 
 #[cfg(unix)]
 #[tokio::test]
+async fn a_file_that_is_replaced_is_not_read_in_the_other_s_place() {
+    let (_folder, path) = place();
+    let (_elsewhere, other) = place();
+    let theirs = SqliteStore::open(&other).unwrap();
+    owned(&theirs, "theirs").await;
+    theirs.close().await;
+    // Nobody has read yet: the connections of the readers are not there.
+    let store = SqliteStore::open(&path).unwrap();
+    fs::rename(&other, &path).unwrap();
+    let error = store.info(&id("theirs")).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Unavailable);
+    assert!(error.message.contains("deleted or replaced while it was open"), "{error}");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_write_ahead_log_that_is_deleted_takes_nothing_with_it() {
+    let (_folder, path) = place();
+    let store = SqliteStore::open(&path).unwrap();
+    let claimed = owned(&store, "s").await;
+    append(&store, &claimed.fence, claimed.head, 1, "x").await.unwrap();
+    fs::remove_file(path.with_extension("db-wal")).unwrap();
+    let told = |error: StoreError| {
+        assert_eq!(error.kind, StoreErrorKind::Unavailable);
+        assert!(error.message.contains("sessions.db-wal` was deleted or replaced"), "{error}");
+        assert!(error.message.contains("close the store"), "{error}");
+    };
+    match append(&store, &claimed.fence, Seq::new(1), 2, "y").await {
+        Err(AppendError::Unavailable(error)) => told(error),
+        answer => panic!("it was {answer:?}"),
+    }
+    // No reader has read yet, and none makes another log.
+    told(store.info(&id("s")).await.unwrap_err());
+    store.close().await;
+    let store = SqliteStore::open(&path).unwrap();
+    assert_eq!(read(&store, "s").await, log("s", ["x".to_owned()]));
+    assert_eq!(append(&store, &claimed.fence, Seq::new(1), 2, "y").await, Ok(Seq::new(2)));
+}
+
+#[cfg(unix)]
+#[tokio::test]
 async fn a_folder_that_is_deleted_while_it_is_open() {
     let (folder, path) = place();
     let store = SqliteStore::open(&path).unwrap();
@@ -241,6 +384,11 @@ async fn a_person_can_read_the_timeline() {
         r#"s|1|2023-11-14 22:13:20.123|text.ended|1|{"text":"hello"}"#,
         r#"s|2|2023-11-14 22:13:20.123|text.ended|1|{"text":"world"}"#,
     ];
+    let db = Connection::open(&path).unwrap();
+    let mut lines =
+        db.prepare("SELECT concat_ws('|', session, seq, time, event, version, fields) FROM timeline").unwrap();
+    let lines: Vec<String> = lines.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    assert_eq!(lines, should);
     match Command::new("sqlite3").arg(&path).arg(query).output() {
         Ok(shown) => assert_eq!(String::from_utf8(shown.stdout).unwrap().lines().collect::<Vec<_>>(), should),
         Err(_) => println!("skipped: there is no command `sqlite3` here"),
@@ -300,6 +448,50 @@ async fn the_write_ahead_log_stays_bounded() {
     let (file, log) = (fs::metadata(&path).unwrap().len(), fs::metadata(path.with_extension("db-wal")).unwrap().len());
     assert!(file > 64 << 20, "most of what was written is in the file: {file} bytes");
     assert!(log < 24 << 20, "the log has begun anew: {log} bytes");
+}
+
+/// The length of the write-ahead log, in pages.
+fn pages(path: &Path) -> u64 {
+    let length = fs::metadata(path.with_extension("db-wal")).unwrap().len();
+    assert_eq!((length - 32) % 4_120, 0, "a header, and whole frames");
+    (length - 32) / 4_120
+}
+
+#[tokio::test]
+async fn a_reader_that_is_long_makes_the_log_grow_by_what_is_written_and_no_longer_than_it_lasts() {
+    let (_folder, path) = place();
+    let store = SqliteStore::open(&path).unwrap();
+    let claimed = owned(&store, "s").await;
+    let (mut head, body, mut batch) = (claimed.head, "x".repeat(4_000), 0);
+    let before = pages(&path);
+    let long = Connection::open(&path).unwrap();
+    long.execute_batch("BEGIN").unwrap();
+    let seen =
+        |long: &Connection| long.query_row("SELECT count(*) FROM events", [], |row| row.get::<_, i64>(0)).unwrap();
+    assert_eq!(seen(&long), 0);
+    // 8,000 rows of nearly a page: no commit waits for the reader, and none of the log can be used again.
+    for _ in 0..40 {
+        batch += 1;
+        head = store
+            .append(&claimed.fence, head, Batch::new(BatchId::from_u128(batch), vec![row(&body); 200]))
+            .await
+            .unwrap();
+    }
+    let grown = pages(&path) - before;
+    assert_eq!(seen(&long), 0, "it goes on seeing what it saw");
+    // A commit of 200 rows writes their pages, and a few that lead to them or keep the head.
+    assert!((8_000..8_000 + 40 * 40).contains(&grown), "{grown} pages");
+    long.execute_batch("COMMIT").unwrap();
+    assert_eq!(seen(&long), 8_000);
+
+    // Each 1,000 pages more a checkpoint is due; without a reader it has the log begin anew, and cuts it.
+    while pages(&path) >= 4_000 {
+        batch += 1;
+        let rows = vec![row(&body); 200];
+        head = store.append(&claimed.fence, head, Batch::new(BatchId::from_u128(batch), rows)).await.unwrap();
+        assert!(batch < 500, "the log is not cut");
+    }
+    assert_eq!(seen(&long), i64::try_from(head.get()).unwrap());
 }
 
 /// A clock that stands two days after the machine's.
