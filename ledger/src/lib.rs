@@ -99,6 +99,8 @@ mod event;
 
 mod record;
 
+mod texts;
+
 mod inbox;
 
 mod settlement;
@@ -135,8 +137,9 @@ pub use inbox::*;
 pub use instructions::Instructions;
 pub use key::{arguments_hash, effect_key};
 pub use live::{LiveDelta, LiveEvent};
-pub use lower::{Lowering, estimate_tokens};
+pub use lower::{Lowering, estimate_tokens, media_in_words};
 pub use ports::{BatchId, Clock, ExecutionId, Ids, InputId, Seq, Timestamp, WorkerId};
 pub use record::{DecodeError, EncodeError, NewRow, Recorded};
 pub use settlement::{InfraCause, Settlement};
 pub use step::*;
+pub use texts::value_texts_mut;

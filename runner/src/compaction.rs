@@ -5,10 +5,11 @@ use std::sync::Arc;
 use settled_ledger::history::{AssistantEntry, Entry, Part};
 use settled_ledger::{
     BudgetFold, CompactionEnded, CompactionFailed, CompactionReason, CompactionStarted, Failure, FailureClass, InputId,
-    InterruptRecorded, InterruptedBy, LiveEvent, Lowering, StepError, estimate_tokens,
+    InterruptRecorded, InterruptedBy, LiveEvent, Lowering, StepError, estimate_tokens, media_in_words,
 };
 use settled_provider_api::{
-    Content, ErrorClass, FinishReason, Message, ModelInfo, ProviderError, ProviderEvent, Purpose, ToolChoice, Usage,
+    AssistantPart, Content, ErrorClass, FinishReason, Media, Message, ModelInfo, ProviderError, ProviderEvent, Purpose,
+    ToolChoice, Usage,
 };
 use settled_tools_api::MessageId;
 
@@ -46,18 +47,23 @@ pub(crate) fn threshold(info: &ModelInfo, settings: &CompactionSettings) -> Opti
     by_context.into_iter().chain(by_input).min()
 }
 
-/// Whether the context is about to become too long: what the provider last measured, and an estimate of what came after.
+/// Whether the context is about to become too long.
 pub(crate) fn is_due(drain: &mut Drain) -> Result<bool, StepError> {
     if !drain.shop.settings.compaction.auto {
         return Ok(false);
     }
     let model = drain.model_ref()?;
     let info = Arc::clone(&drain.shop.model(&model)?.info);
-    let Some(threshold) = threshold(&info, &drain.shop.settings.compaction) else { return Ok(false) };
+    let threshold = threshold(&info, &drain.shop.settings.compaction);
+    Ok(threshold.is_some_and(|threshold| context_size(drain) >= threshold))
+}
+
+/// The size of the context in tokens: what the provider last measured, and an estimate of what came after.
+pub(crate) fn context_size(drain: &Drain) -> u64 {
     let entries = drain.fold.history.entries();
     let (measured, from) = drain.fold.measured.map_or((0, 0), |measured| (measured.tokens, measured.entries));
     let later: u64 = entries.iter().skip(from).map(|entry| tokens(entry)).sum();
-    Ok(measured.saturating_add(later) >= threshold)
+    measured.saturating_add(later)
 }
 
 /// Asks for a summary and puts it in place of the history.
@@ -79,7 +85,7 @@ pub(crate) async fn compact(
     // Durable before the request is sent, as a step is.
     drain.writer.settle().await?;
     let mut used = Used::default();
-    let summarised = summarise(drain, plan, &mut used).await?;
+    let summarised = summarise(drain, plan, reason, &mut used).await?;
     let Used { usage, cost_nanos } = used;
     Ok(match summarised {
         Summarised::Text { text, recent, model } => {
@@ -170,7 +176,60 @@ impl Plan {
     }
 }
 
-async fn summarise(drain: &mut Drain, plan: Plan, used: &mut Used) -> Result<Summarised, Lost> {
+/// How much of the tools' results a request for a summary carries.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Results {
+    Whole,
+    Cut,
+}
+
+/// How many characters of a result are left where results are cut.
+const RESULT: usize = 2_000;
+
+/// Puts a message's media into words, which is all that a summary can keep of it, and cuts results where room is short.
+fn shorten(message: &mut Arc<Message>, results: Results) {
+    let is_media = |piece: &Content| matches!(piece, Content::Media(_));
+    let has_media = match message.as_ref() {
+        Message::System(_) => false,
+        Message::User(content) => content.iter().any(is_media),
+        Message::Tool(result) => result.content.iter().any(is_media),
+        Message::Assistant(parts) => parts.iter().any(|part| match part {
+            AssistantPart::Media(_) => true,
+            AssistantPart::HostedResult(result) => result.content.iter().any(is_media),
+            AssistantPart::Text(_) | AssistantPart::Reasoning(_) | AssistantPart::Call(_) => false,
+        }),
+    };
+    if has_media {
+        media_in_words(Arc::make_mut(message), described);
+    }
+    let too_long = |piece: &Content| piece.as_text().is_some_and(|text| text.chars().nth(RESULT).is_some());
+    if results == Results::Cut
+        && matches!(message.as_ref(), Message::Tool(result) if result.content.iter().any(too_long))
+        && let Message::Tool(result) = Arc::make_mut(message)
+    {
+        for piece in &mut result.content {
+            if let Content::Text(text) = piece
+                && let Some((end, _)) = text.char_indices().nth(RESULT)
+            {
+                let all = text.len();
+                text.truncate(end);
+                text.push_str(&format!("\n[{} bytes left out here]", all - end));
+            }
+        }
+    }
+}
+
+fn described(media: &Media) -> String {
+    let name = media.name.as_deref().map(|name| format!(" `{name}`")).unwrap_or_default();
+    format!("[media{name} of type {}]", media.mime)
+}
+
+async fn summarise(
+    drain: &mut Drain,
+    plan: Plan,
+    reason: CompactionReason,
+    used: &mut Used,
+) -> Result<Summarised, Lost> {
     let prepared = drain.model_ref().and_then(|model| {
         let known = drain.shop.model(&model)?.clone();
         let agent = Arc::clone(drain.shop.agent(&drain.fold.agent)?);
@@ -184,6 +243,8 @@ async fn summarise(drain: &mut Drain, plan: Plan, used: &mut Used) -> Result<Sum
         Ok(tools) => tools,
         Err((input, by)) => return Ok(Summarised::Interrupted(input, by)),
     };
+    // The prefix of the session's requests is kept, for the provider's cache, unless what was sent is known to be too long.
+    let mut results = if reason == CompactionReason::Overflow { Results::Cut } else { Results::Whole };
     let mut halvings = 0;
     let mut skipped = 0;
     let mut budget = BudgetFold::default();
@@ -193,6 +254,7 @@ async fn summarise(drain: &mut Drain, plan: Plan, used: &mut Used) -> Result<Sum
             part.push_shared(Arc::clone(entry));
         }
         let mut messages = Lowering::new().update(&part, &model, &known.info.capabilities).to_vec();
+        messages.iter_mut().for_each(|message| shorten(message, results));
         messages.push(Arc::new(Message::user(ASK)));
         let purpose = Purpose::summary(drain.session.clone(), MessageId::from_u128(0)).attempt(budget.retries + 1);
         let mut request =
@@ -201,7 +263,13 @@ async fn summarise(drain: &mut Drain, plan: Plan, used: &mut Used) -> Result<Sum
         request.tool_choice = ToolChoice::None;
         let request = Arc::new(request);
         drain.watch_request(&request);
-        let mut reading = Reading::open(Arc::clone(&known.provider), request, &known.info, &drain.shop.settings);
+        let mut reading = Reading::open(
+            Arc::clone(&known.provider),
+            request,
+            &known.info,
+            &drain.shop.settings,
+            drain.shop.redaction.clone(),
+        );
         let answer = match read(drain, &mut reading, &known.info, used).await? {
             Read::Interrupted(input, by) => return Ok(Summarised::Interrupted(input, by)),
             Read::Text(text) => return Ok(Summarised::Text { text, recent: plan.recent, model }),
@@ -213,6 +281,7 @@ async fn summarise(drain: &mut Drain, plan: Plan, used: &mut Used) -> Result<Sum
         if answer.is_overflow() && halvings < MAX_HALVINGS && left > 1 {
             halvings += 1;
             skipped += left.div_ceil(2);
+            results = Results::Cut;
             continue;
         }
         let failure = Failure::Provider(answer);
@@ -308,7 +377,7 @@ fn render_step(step: &AssistantEntry) -> String {
     let parts = step.parts.iter().filter_map(|part| match part {
         Part::Text(text) => Some(text.text.clone()),
         Part::Reasoning(_) => None,
-        Part::Media(media, _) => Some(format!("[media of type {}]", media.mime)),
+        Part::Media(media, _) => Some(described(media)),
         Part::HostedResult(result) => Some(format!("[result: {}]", render_content(&result.outcome.content))),
         Part::Call(call) => {
             let result = call.outcome.as_ref().map(|outcome| render_content(&outcome.content));
@@ -322,7 +391,7 @@ fn render_step(step: &AssistantEntry) -> String {
 fn render_content(content: &[Content]) -> String {
     let pieces = content.iter().map(|piece| match piece {
         Content::Text(text) => text.clone(),
-        Content::Media(media) => format!("[media of type {}]", media.mime),
+        Content::Media(media) => described(media),
     });
     pieces.collect::<Vec<_>>().join("\n")
 }

@@ -383,6 +383,7 @@ impl Drain {
         let Some(execution) = self.fold.execution.as_ref().map(|execution| execution.id) else {
             return Ok(DrainEnd::Ended(outcome, error));
         };
+        let error = error.map(|error| self.shop.redaction.error(error));
         let settled: Event = ExecutionSettled { execution, outcome, error: error.clone() }.into();
         let next = if outcome == Outcome::Completed { Next::Idle } else { Next::Held };
         // An interrupt that came too late for this execution goes with it.
@@ -613,7 +614,9 @@ impl Drain {
         let ledger =
             StepLedger::new(self.session.clone(), message, Arc::clone(&definitions), tool_use).carrying(carried);
         let reading = match refused {
-            None => Reading::open(known.provider, request, &known.info, &self.shop.settings),
+            None => {
+                Reading::open(known.provider, request, &known.info, &self.shop.settings, self.shop.redaction.clone())
+            }
             Some(why) => {
                 let error =
                     ProviderError::new(ErrorClass::InvalidRequest, format!("the tools could not be offered: {why}"));
@@ -628,6 +631,7 @@ impl Drain {
         let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
         let at = self.shop.clock.now().plus(delay);
         let attempt = self.fold.budget.attempts + 1;
+        let error = self.shop.redaction.error(error);
         tracing::info!(attempt, delay_ms, %error, "another attempt is due");
         self.owe(vec![RetryScheduled { message, attempt, delay_ms, at, error }.into()]);
     }
@@ -726,10 +730,11 @@ impl Drain {
         self.owe_with(events, Vec::new(), Some(state))
     }
 
-    fn owe_with(&mut self, events: Events, taken: Vec<InputId>, state: Option<SessionState>) -> Mark {
+    fn owe_with(&mut self, mut events: Events, taken: Vec<InputId>, state: Option<SessionState>) -> Mark {
         if events.is_empty() && taken.is_empty() && state.is_none() {
             return self.writer.mark();
         }
+        self.shop.redaction.events(&mut events);
         self.urgent |= events.iter().any(is_urgent);
         self.follow(&events);
         self.writer.push(&events, taken, state)

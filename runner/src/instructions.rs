@@ -52,8 +52,16 @@ impl Drain {
         for (key, source) in &shop.instructions {
             let asked = timeout(shop.settings.instructions, source.observe(&to));
             let answer = match self.interruptible(asked).await? {
-                Ok(Ok(Ok(text))) => Ok(text.filter(|text| !text.trim().is_empty())),
-                Ok(Ok(Err(error))) => Err(error.to_string()),
+                Ok(Ok(Ok(mut text))) => {
+                    // Compared as it is kept.
+                    text.iter_mut().for_each(|text| shop.redaction.text(text));
+                    Ok(text.filter(|text| !text.trim().is_empty()))
+                }
+                Ok(Ok(Err(error))) => {
+                    let mut why = error.to_string();
+                    shop.redaction.text(&mut why);
+                    Err(why)
+                }
                 Ok(Err(_)) => Err(format!("it took longer than {:?}", shop.settings.instructions)),
                 Err(_) => return Ok(Observed::Interrupted),
             };

@@ -103,6 +103,8 @@ mod outputs;
 
 mod instructions;
 
+mod redaction;
+
 mod clock;
 
 mod error;
@@ -113,6 +115,7 @@ pub use follow::{Follow, SessionEvent};
 pub use instructions::InstructionSource;
 pub use live::Snapshot;
 pub use outputs::{NoOutputs, Outputs, Snapshots};
+pub use redaction::{KnownSecrets, Redactor};
 pub use runner::{Builder, Runner};
 pub use session::{Input, Interrupted, Session, Settled, Waiting};
 pub use settings::{Agent, CompactionSettings, OutputSettings, RetrySettings, Settings};

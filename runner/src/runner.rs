@@ -14,6 +14,7 @@ use crate::compaction;
 use crate::error::Error;
 use crate::instructions::InstructionSource;
 use crate::outputs::{NoOutputs, Outputs, Snapshots};
+use crate::redaction::{Redaction, Redactor};
 use crate::session::Session;
 use crate::settings::{Agent, Settings};
 use crate::shop::{Model, Shop};
@@ -117,6 +118,7 @@ pub struct Builder {
     policy: Option<Arc<dyn Policy>>,
     outputs: Option<Arc<dyn Outputs>>,
     instructions: Vec<(String, Arc<dyn InstructionSource>)>,
+    redaction: Redaction,
     snapshots: Option<Arc<dyn Snapshots>>,
     clock: Option<Arc<dyn Clock>>,
     ids: Option<Arc<dyn Ids>>,
@@ -185,6 +187,12 @@ impl Builder {
     /// Sources stand behind the agent's prompt in the order in which they are given.
     pub fn instructions(mut self, key: impl Into<String>, source: impl InstructionSource + 'static) -> Self {
         self.instructions.push((key.into(), Arc::new(source)));
+        self
+    }
+
+    /// What must not be kept; without a rule, everything is stored as it is said.
+    pub fn redactor(mut self, redactor: impl Redactor + 'static) -> Self {
+        self.redaction = Redaction(Some(Arc::new(redactor)));
         self
     }
 
@@ -273,6 +281,7 @@ impl Builder {
             policy: self.policy.unwrap_or_else(|| Arc::new(AllowAll::default())),
             outputs: self.outputs.unwrap_or_else(|| Arc::new(NoOutputs)),
             instructions: self.instructions,
+            redaction: self.redaction,
             snapshots: self.snapshots,
             clock: self.clock.unwrap_or_else(|| Arc::new(SystemClock)),
             ids,

@@ -10,6 +10,7 @@ use settled_tools_api::{Policy, ToolSource};
 
 use crate::instructions::InstructionSource;
 use crate::outputs::{Outputs, Snapshots};
+use crate::redaction::Redaction;
 use crate::settings::{Agent, Settings};
 
 pub(crate) struct Shop {
@@ -24,6 +25,7 @@ pub(crate) struct Shop {
     pub(crate) outputs: Arc<dyn Outputs>,
     /// By key, in the order in which they stand in a request.
     pub(crate) instructions: Vec<(String, Arc<dyn InstructionSource>)>,
+    pub(crate) redaction: Redaction,
     pub(crate) snapshots: Option<Arc<dyn Snapshots>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Arc<dyn Ids>,

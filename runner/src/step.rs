@@ -591,6 +591,7 @@ fn spawn(
             definition,
             tools: Arc::clone(&step.tools),
             outputs: Arc::clone(&drain.shop.outputs),
+            redaction: drain.shop.redaction.clone(),
             span,
         },
         &drain.shop.settings,

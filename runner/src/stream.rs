@@ -9,6 +9,7 @@ use std::time::Duration;
 use settled_provider_api::{ErrorClass, ModelInfo, Provider, ProviderError, ProviderEvent, ProviderStream, Request};
 use tokio::time::{Instant, Sleep, sleep};
 
+use crate::redaction::Redaction;
 use crate::settings::Settings;
 use crate::tools::panic_text;
 
@@ -18,6 +19,7 @@ pub(crate) struct Reading {
     first_event: Duration,
     idle: Duration,
     max_alive: u32,
+    redaction: Redaction,
     /// How many signs of life have come in a row.
     alive: u32,
     heard: bool,
@@ -46,6 +48,7 @@ impl Reading {
         request: Arc<Request>,
         info: &ModelInfo,
         settings: &Settings,
+        redaction: Redaction,
     ) -> Self {
         let first_event = info.first_event.unwrap_or(settings.first_event);
         Self {
@@ -53,6 +56,7 @@ impl Reading {
             first_event,
             idle: info.stream_idle.unwrap_or(settings.stream_idle),
             max_alive: settings.max_alive,
+            redaction,
             alive: 0,
             heard: false,
             last: Instant::now(),
@@ -74,6 +78,7 @@ impl Reading {
             first_event: never,
             idle: never,
             max_alive: 0,
+            redaction: Redaction::default(),
             alive: 0,
             heard: false,
             last: Instant::now(),
@@ -112,7 +117,8 @@ impl Reading {
         }));
         let heard = match polled {
             Ok(Poll::Pending) => return Poll::Pending,
-            Ok(Poll::Ready(Some(Ok(event)))) => {
+            Ok(Poll::Ready(Some(Ok(mut event)))) => {
+                self.redaction.heard(&mut event);
                 if !self.heard {
                     self.heard = true;
                     self.timer.as_mut().reset(Instant::now() + self.idle);

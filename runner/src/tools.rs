@@ -21,6 +21,7 @@ use tracing::Instrument;
 
 use crate::bound::bound;
 use crate::outputs::Outputs;
+use crate::redaction::Redaction;
 use crate::settings::{OutputSettings, Settings};
 
 /// What a running tool tells the step.
@@ -59,6 +60,7 @@ pub(crate) struct Run {
     pub(crate) definition: ToolDefinition,
     pub(crate) tools: Arc<dyn ToolExecutor>,
     pub(crate) outputs: Arc<dyn Outputs>,
+    pub(crate) redaction: Redaction,
     pub(crate) span: tracing::Span,
 }
 
@@ -203,7 +205,11 @@ async fn execute(run: Run, limits: Limits, cancel: CancelSource, report: Report)
         () = idle(&host, limits.idle) => Err(format!("it showed no progress for {:?}", limits.idle.unwrap_or_default())),
     };
     let outcome = match ended {
-        Ok(ended) => finish(ended, &cancel.signal(), &limits.output, &run.outputs, run.key).await,
+        Ok(mut ended) => {
+            // Before it is bounded: half of what must be hidden would not be found.
+            run.redaction.returned(&mut ended);
+            finish(ended, &cancel.signal(), &limits.output, &run.outputs, run.key).await
+        }
         Err(why) => {
             // It may tidy up; what it says then comes too late.
             cancel.cancel();
@@ -214,7 +220,8 @@ async fn execute(run: Run, limits: Limits, cancel: CancelSource, report: Report)
     report.done(outcome);
 }
 
-type Ended = Result<Result<ToolReturn, ToolError>, String>;
+/// What a tool came back with; the text of its panic otherwise.
+pub(crate) type Ended = Result<Result<ToolReturn, ToolError>, String>;
 
 /// Polls a tool's future; a panic is its end.
 fn poll_caught(

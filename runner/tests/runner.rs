@@ -31,3 +31,6 @@ mod restart;
 
 #[path = "runner/cache.rs"]
 mod cache;
+
+#[path = "runner/redaction.rs"]
+mod redaction;
