@@ -8,13 +8,15 @@
 //! - Blank text is left out unless it carries state, and an empty message with it.
 //! - Changed instructions are a system message where the model allows one in the middle, otherwise a user message.
 //! - Media that the model does not accept becomes a text that says so.
+//! - Media may have 25 MiB in all; where there is more, the oldest becomes a text until 15 MiB are left, so that the prefix changes rarely.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use serde_json::Value;
 use settled_provider_api::{
-    AssistantPart, CallPart, Capabilities, Content, HostedResultPart, Message, ModelRef, TextPart, ToolResult,
+    AssistantPart, CallPart, Capabilities, Content, HostedResultPart, Media, MediaData, Message, ModelRef, TextPart,
+    ToolResult,
 };
 use settled_tools_api::{CallKey, never_empty};
 
@@ -28,6 +30,8 @@ pub struct Lowering {
     /// How many entries are lowered.
     lowered: usize,
     messages: Vec<Arc<Message>>,
+    /// The messages with media, oldest first, each with the bytes of it.
+    media: VecDeque<(usize, usize)>,
     labels: Labels,
     /// Whether the last settled step left hosted calls open, so that the model goes on from its own message.
     open_ended: bool,
@@ -60,7 +64,9 @@ impl Lowering {
             };
         }
         for entry in history.entries().iter().skip(self.lowered) {
+            let from = self.messages.len();
             self.entry(entry, model, capabilities);
+            self.bound_media(from);
         }
         self.lowered = history.entries().len();
         &self.messages
@@ -86,6 +92,24 @@ impl Lowering {
             Entry::Instructions(text) => self.user(vec![Content::Text(text.clone())]),
             Entry::Summary(summary) => self.user(vec![Content::Text(checkpoint(summary))]),
             Entry::Assistant(assistant) => self.assistant(assistant, model, capabilities),
+        }
+    }
+
+    /// Puts the oldest media into words where there is too much of it; the messages from a place on are new.
+    fn bound_media(&mut self, from: usize) {
+        let new = (from..).zip(self.messages.iter().skip(from));
+        self.media.extend(new.map(|(place, message)| (place, media_bytes(message))).filter(|(_, bytes)| *bytes > 0));
+        let mut bytes: usize = self.media.iter().map(|(_, bytes)| bytes).sum();
+        if bytes <= MEDIA_MOST {
+            return;
+        }
+        while bytes > MEDIA_LEFT
+            && let Some((place, dropped)) = self.media.pop_front()
+        {
+            bytes -= dropped;
+            if let Some(message) = self.messages.get_mut(place) {
+                media_in_words(Arc::make_mut(message), |media| left_out(media, "there was too much of it"));
+            }
         }
     }
 
@@ -221,12 +245,75 @@ fn tool_result(call: &CallEntry, label: String, capabilities: &Capabilities) -> 
 /// What stands for an outcome that is not there.
 const NO_OUTCOME: &str = "The call has no recorded outcome.";
 
+/// How many bytes of media a request may carry.
+const MEDIA_MOST: usize = 25 << 20;
+
+/// How many bytes of media are left where there were more.
+const MEDIA_LEFT: usize = 15 << 20;
+
+/// The bytes of a message's media, as far as the message carries them itself.
+fn media_bytes(message: &Message) -> usize {
+    let of_media = |media: &Media| match &media.data {
+        MediaData::Base64(data) => data.len() / 4 * 3,
+        _ => 0,
+    };
+    let of = |content: &[Content]| -> usize {
+        let of_piece = |piece: &Content| match piece {
+            Content::Media(media) => of_media(media),
+            Content::Text(_) => 0,
+        };
+        content.iter().map(of_piece).sum()
+    };
+    match message {
+        Message::System(_) => 0,
+        Message::User(content) => of(content),
+        Message::Tool(result) => of(&result.content),
+        Message::Assistant(parts) => parts
+            .iter()
+            .map(|part| match part {
+                AssistantPart::Media(media) => of_media(media),
+                AssistantPart::HostedResult(result) => of(&result.content),
+                AssistantPart::Text(_) | AssistantPart::Reasoning(_) | AssistantPart::Call(_) => 0,
+            })
+            .sum(),
+    }
+}
+
+/// Puts a message's media into words.
+pub fn media_in_words(message: &mut Message, say: impl Fn(&Media) -> String) {
+    let in_content = |content: &mut Vec<Content>| {
+        for piece in content {
+            if let Content::Media(media) = piece {
+                *piece = Content::Text(say(media));
+            }
+        }
+    };
+    match message {
+        Message::System(_) => {}
+        Message::User(content) => in_content(content),
+        Message::Tool(result) => in_content(&mut result.content),
+        Message::Assistant(parts) => {
+            for part in parts {
+                match part {
+                    AssistantPart::Media(media) => *part = AssistantPart::Text(TextPart::new(say(media))),
+                    AssistantPart::HostedResult(result) => in_content(&mut result.content),
+                    AssistantPart::Text(_) | AssistantPart::Reasoning(_) | AssistantPart::Call(_) => {}
+                }
+            }
+        }
+    }
+}
+
+fn left_out(media: &Media, why: &str) -> String {
+    let name = media.name.as_deref().map(|name| format!(" `{name}`")).unwrap_or_default();
+    format!("[a file{name} of type {} was left out: {why}]", media.mime)
+}
+
 /// Content without blank text, and with media that the model does not accept put into words.
 fn accepted(content: &[Content], capabilities: &Capabilities) -> Vec<Content> {
     let accept = |piece: &Content| match piece {
         Content::Media(media) if !capabilities.accepts(&media.mime) => {
-            let name = media.name.as_deref().map(|name| format!(" `{name}`")).unwrap_or_default();
-            Content::Text(format!("[a file{name} of type {} was left out: the model does not accept it]", media.mime))
+            Content::Text(left_out(media, "the model does not accept it"))
         }
         Content::Media(_) | Content::Text(_) => piece.clone(),
     };

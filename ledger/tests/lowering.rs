@@ -333,6 +333,44 @@ fn media() {
     );
 }
 
+/// 234: media may have 25 MiB in all; where there is more, the oldest becomes a text until 15 MiB are left, and stays that.
+#[test]
+fn too_much_media() {
+    // 6 MiB each.
+    let data: std::sync::Arc<str> = "A".repeat(8 << 20).into();
+    let picture = |name: &str| {
+        let mut media = Media::base64("image/png", std::sync::Arc::clone(&data));
+        media.name = Some(name.into());
+        Content::Media(media)
+    };
+    let mut talk = Talk::default();
+    let ask = |talk: &mut Talk, name: &str| {
+        let content = vec![Content::text("see"), picture(name)];
+        talk.log.push(InputPromoted { input: InputId::from_u128(1), delivery: Delivery::Steer, content }.into());
+    };
+    ask(&mut talk, "1");
+    talk.calls(&[("a", ToolOutcome::Success(ToolOutput::new([picture("2")]), None))]);
+    ask(&mut talk, "3");
+    ask(&mut talk, "4");
+    let said = ["user: `see` [image/png]", "model: calls a=act{}"];
+    let seen = "user: `see` [image/png]";
+    talk.check(&[said[0], said[1], "tool: a=[image/png]", seen, seen]);
+    // The fifth is too much: three go, so that two are left.
+    ask(&mut talk, "5");
+    let gone = |name: &str| format!("`[a file `{name}` of type image/png was left out: there was too much of it]`");
+    let (one, two, three) = (format!("user: `see` {}", gone("1")), format!("tool: a={}", gone("2")), gone("3"));
+    let three = format!("user: `see` {three}");
+    talk.check(&[&one, said[1], &two, &three, seen, seen]);
+    // One more changes nothing of what stands before it.
+    ask(&mut talk, "6");
+    talk.check(&[&one, said[1], &two, &three, seen, seen, seen]);
+    // What the provider fetches itself is not counted.
+    let mut linked = Talk::default();
+    let content = (0..30).map(|_| Content::Media(Media::url("image/png", "https://a.test/b.png"))).collect();
+    linked.log.push(InputPromoted { input: InputId::from_u128(1), delivery: Delivery::Steer, content }.into());
+    linked.check(&[&format!("user: {}", ["[image/png]"; 30].join(" "))]);
+}
+
 /// 158, 221: a summary stands for what came before it; a synthetic notice speaks as a person does.
 #[test]
 fn a_checkpoint_and_a_notice() {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use settled_ledger::{FailureClass, Instructions, StepError};
-use settled_provider_api::{Message, ModelRef, Purpose, Request, ToolChoice};
+use settled_provider_api::{Message, ModelInfo, ModelRef, Purpose, Request, ToolChoice};
 use settled_tools_api::{MessageId, ToolDefinition};
 
+use crate::compaction::context_size;
 use crate::drain::Drain;
 use crate::settings::Agent;
 
@@ -44,8 +45,17 @@ pub(crate) fn for_step(
     let mut request = base(model, purpose, agent, drain.fold.history.instructions(), tools);
     request.messages = messages;
     request.tool_choice = if last { ToolChoice::None } else { ToolChoice::Auto };
-    request.max_output = info.output;
+    request.max_output = room(drain, &info);
     Ok(request)
+}
+
+/// The most tokens that an answer may have: the model's limit, fitted to the room that the context leaves.
+///
+/// The size of the context is partly an estimate, so some room is always asked for: whether it is there, the provider knows.
+fn room(drain: &Drain, info: &ModelInfo) -> Option<u64> {
+    const LEAST: u64 = 1_024;
+    let left = info.context.map(|context| context.saturating_sub(context_size(drain)).max(LEAST));
+    info.output.map(|output| output.min(left.unwrap_or(output)))
 }
 
 /// A request without messages: the prefix that every request of a session shares.

@@ -319,7 +319,8 @@ impl Session {
         }
     }
 
-    async fn admit(&self, kind: NewInputKind, key: Option<String>, wake: bool) -> Result<InputId, Error> {
+    async fn admit(&self, mut kind: NewInputKind, key: Option<String>, wake: bool) -> Result<InputId, Error> {
+        self.worker.shop.redaction.input(&mut kind);
         let id = self.new_id();
         let mut input = NewInput::new(id, self.worker.shop.clock.now(), kind).key(key);
         if !wake {
