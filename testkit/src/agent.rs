@@ -6,13 +6,14 @@ use std::sync::Arc;
 use settled_ledger::store::Store;
 use settled_ledger::{Clock, Delivery};
 use settled_provider_api::{ModelInfo, Request};
-use settled_runner::Settings;
+use settled_runner::{Builder, Settings};
 use settled_tools_api::{Policy, ToolSource};
 
+use crate::effects::Effects;
 use crate::scenario::parse::quiet_settings;
-use crate::scenario::plan::{At, Cast, Item, Model, Placed, Plan, Trigger};
-use crate::scenario::{Failed, ScenarioResult};
-use crate::script::{Script, ScriptedProvider};
+use crate::scenario::plan::{Adjust, At, Cast, Item, Model, Ordeal, Placed, Plan, Trigger};
+use crate::scenario::{Failed, RunError, ScenarioResult};
+use crate::script::{Misfit, Script, ScriptedProvider};
 use crate::tools::ScriptedTools;
 
 /// An agent whose model follows a script, on a store.
@@ -30,11 +31,14 @@ pub fn agent<S: Store + 'static>(store: impl FnOnce(Arc<dyn Clock>) -> S + 'stat
             items: Vec::new(),
             faults: Vec::new(),
             expect: None,
+            ordeal: None,
         },
         script,
         tools: ScriptedTools::default(),
         others: None,
         policy: None,
+        adjust: None,
+        effects: Effects::new(),
         store: Box::new(move |clock| Arc::new(store(clock))),
         trigger: None,
     }
@@ -51,6 +55,8 @@ pub struct AgentTest {
     tools: ScriptedTools,
     others: Option<Arc<dyn ToolSource>>,
     policy: Option<Arc<dyn Policy>>,
+    adjust: Option<Adjust>,
+    effects: Effects,
     store: MakeStore,
     trigger: Option<Trigger>,
 }
@@ -68,6 +74,20 @@ impl AgentTest {
     /// The agent's own tools.
     pub fn own_tools(mut self, tools: impl ToolSource + 'static) -> Self {
         self.others = Some(Arc::new(tools));
+        self
+    }
+
+    /// The world that the agent's own tools act on, where a test wants to see whether they act twice.
+    pub fn effects(mut self, effects: Effects) -> Self {
+        self.effects = effects;
+        self
+    }
+
+    /// What else the agent's runner is made of: where outputs are kept, instructions, further agents.
+    ///
+    /// It is called again for each runner, after each crash.
+    pub fn runner(mut self, adjust: impl Fn(Builder) -> Builder + Send + Sync + 'static) -> Self {
+        self.adjust = Some(Arc::new(adjust));
         self
     }
 
@@ -217,9 +237,58 @@ impl AgentTest {
 
     /// Plays everything, and gives what went wrong as a value.
     pub fn try_play(self) -> Result<AgentRun, Failed> {
-        let provider = self.script.provider();
-        let cast = Cast { provider: provider.clone(), tools: self.tools, others: self.others, policy: self.policy };
+        self.try_run().map(|Played { result, provider, .. }| AgentRun { result, provider })
+    }
+
+    /// Plays everything, strictly.
+    pub(crate) fn try_run(self) -> Result<Played, Failed> {
         let name = self.plan.name.clone();
+        let failed = |lines| Failed { name: name.clone(), lines };
+        let played = self.perform().map_err(|error| failed(vec![error.to_string()]))?;
+        let mut lines = played.result.violations.clone();
+        let unused = played.provider.unused();
+        if unused > 0 {
+            lines.push(format!("{unused} entries of the script were not used"));
+        }
+        if lines.is_empty() {
+            Ok(played)
+        } else {
+            lines.push(format!("this is what happened:\n{}", played.result.transcript));
+            Err(failed(lines))
+        }
+    }
+
+    /// The same test, in which the session is put through an ordeal.
+    ///
+    /// What is asked beyond the script is answered, and a prompt that is left out at the end is no matter: only what must never happen counts.
+    pub(crate) fn through(mut self, ordeal: Ordeal) -> Self {
+        self.plan.ordeal = Some(ordeal);
+        self.script.misfit = Misfit::Skip;
+        if self.script.always.is_none() {
+            self.script = self.script.always(|s| s.text("Done.").finish());
+        }
+        self
+    }
+
+    pub(crate) fn script(&self) -> &Script {
+        &self.script
+    }
+
+    pub(crate) fn follow(mut self, script: Script) -> Self {
+        self.script = script;
+        self
+    }
+
+    /// Plays everything, whatever comes of it.
+    pub(crate) fn perform(self) -> Result<Played, RunError> {
+        let (provider, tools, effects) = (self.script.provider(), self.tools, self.effects);
+        let cast = Cast {
+            provider: provider.clone(),
+            tools: tools.clone(),
+            others: self.others,
+            policy: self.policy,
+            adjust: self.adjust,
+        };
         let (mut make, mut made) = (Some(self.store), None);
         let result = crate::scenario::run(self.plan, cast, &mut |opening| {
             if let Some(make) = make.take() {
@@ -229,19 +298,17 @@ impl AgentTest {
                 let kind = settled_ledger::store::StoreErrorKind::Unavailable;
                 settled_ledger::store::StoreError::new(kind, "the store was not made")
             })
-        });
-        let result = result.map_err(|error| Failed { name: name.clone(), lines: vec![error.to_string()] })?;
-        let mut lines = result.violations.clone();
-        if provider.unused() > 0 {
-            lines.push(format!("{} entries of the script were not used", provider.unused()));
-        }
-        if lines.is_empty() {
-            Ok(AgentRun { result, provider })
-        } else {
-            lines.push(format!("this is what happened:\n{}", result.transcript));
-            Err(Failed { name, lines })
-        }
+        })?;
+        Ok(Played { result, provider, tools, effects })
     }
+}
+
+/// A test that was played.
+pub(crate) struct Played {
+    pub(crate) result: ScenarioResult,
+    pub(crate) provider: ScriptedProvider,
+    pub(crate) tools: ScriptedTools,
+    pub(crate) effects: Effects,
 }
 
 impl fmt::Debug for AgentTest {

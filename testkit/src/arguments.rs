@@ -81,7 +81,8 @@ impl Maker<'_> {
         for choice in ["anyOf", "oneOf"] {
             if let Some(Value::Array(choices)) = own.remove(choice) {
                 // The first that says more than nothing: `null` is often one of them.
-                let first = choices.iter().find(|one| one.get("type") != Some(&json!("null"))).or(choices.first());
+                let first =
+                    choices.iter().find(|one| one.get("type") != Some(&json!("null"))).or_else(|| choices.first());
                 others.extend(first.cloned());
             }
         }

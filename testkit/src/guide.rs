@@ -3,3 +3,7 @@
 #[cfg(feature = "runner")]
 #[doc = include_str!("guide/ten_lines.md")]
 pub mod test_your_agent_in_ten_lines {}
+
+#[cfg(feature = "runner")]
+#[doc = include_str!("guide/surviving_tool.md")]
+pub mod write_a_tool_that_survives_a_crash {}

@@ -80,6 +80,8 @@
 //! - [`scenario`]: the same as files, for every language (feature `runner`).
 //! - [`sim`]: random sessions from a seed, as scenarios.
 //! - [`server`]: the same scripts over HTTP, on the wires of four providers, with faults (feature `server`, on by default).
+//! - [`crash_at_every_write`], [`cut_at_every_event`]: what becomes of an agent whose process dies, or whose provider's stream is cut, wherever that can happen.
+//! - [`Effects`]: the world that tools act on, counted by effect key.
 //! - [`Transcript`]: a log as plain text.
 //! - [`conformance`]: what every store has to keep to.
 //! - [`guide`]: how to test an agent, and how to write what an agent is made of.
@@ -108,6 +110,9 @@ mod agent;
 #[cfg(feature = "runner")]
 pub mod scenario;
 
+#[cfg(feature = "runner")]
+pub mod ordeal;
+
 pub mod sim;
 
 #[cfg(feature = "server")]
@@ -125,6 +130,8 @@ pub use agent::{AgentRun, AgentTest, agent};
 pub use arguments::arguments;
 pub use effects::Effects;
 pub use names::Names;
+#[cfg(feature = "runner")]
+pub use ordeal::{crash_at_every_write, cut_at_every_event};
 pub use script::{Script, ScriptedProvider, Stream, script, zero_script};
 pub use tools::{CallCounts, Permission, ScriptedTools, ToolRun, reconciled, tools};
 pub use transcript::Transcript;

@@ -62,10 +62,10 @@ use std::task::Poll;
 use serde::Serialize;
 use serde_json::{Value, json};
 use settled_ledger::check::check_log;
-use settled_ledger::store::{Store, StoreError};
-use settled_ledger::{Clock, Event, InboxItem, NewInputKind, Recorded, SessionFold, WorkerId};
+use settled_ledger::store::{Next, Store, StoreError};
+use settled_ledger::{Clock, Delivery, Event, InboxItem, NewInputKind, Recorded, SessionFold, WorkerId};
 use settled_provider_api::Request;
-use settled_runner::{Agent, Runner, Serving, SessionEvent};
+use settled_runner::{Agent, Runner, Serving, Session, SessionEvent, Settled};
 use settled_tools_api::{CallKey, SessionId};
 
 pub use self::expect::Mismatch;
@@ -74,6 +74,7 @@ use self::plan::{Cast, Item, Plan, Roles};
 use self::store::Staged;
 use self::world::{Closed, Life, SharedPolicy, World};
 use crate::conductor::{Conductor, VirtualClock};
+use crate::ordeal::Write;
 use crate::pace::Class;
 use crate::transcript::Transcript;
 
@@ -212,6 +213,7 @@ fn play(world: &Arc<World>, open: &mut Open<'_>) -> Result<Ended, RunError> {
         world.live_in(None);
         drop(runtime);
         world.stop();
+        world.rewind();
         match ended {
             Some(Ok(ended)) => return ended,
             Some(Err(error)) => return Err(RunError(format!("the scenario's driver broke: {error}"))),
@@ -243,13 +245,16 @@ async fn live(world: Arc<World>, inner: Arc<dyn Store>) -> Result<Ended, RunErro
     } else {
         world.conductor.quiet().await;
     }
-    while let Some(placed) = world.next_item() {
+    let mut stopped = world.stopped_item();
+    while let Some((placed, turn)) = match stopped.take() {
+        Some(item) => Some((item, Turn::Again)),
+        None => world.next_item().map(|item| (item, Turn::First)),
+    } {
         let place = placed.place;
         match placed.item {
             Item::Run => {
                 world.begun();
-                let running = life.inside.run();
-                match patience(&world, DAY, running).await {
+                match patience(&world, DAY, drain(&life.inside, turn)).await {
                     Some(ended) => world.ended(&place, ended),
                     None => world.violation(format!("{place}: the run does not end")),
                 }
@@ -257,16 +262,18 @@ async fn live(world: Arc<World>, inner: Arc<dyn Store>) -> Result<Ended, RunErro
             Item::Start => {
                 world.begun();
                 let (started, session, place) = (Arc::clone(&world), life.inside.clone(), place.clone());
-                world.track(tokio::spawn(async move { started.ended(&place, session.run().await) }));
+                world.track(tokio::spawn(async move { started.ended(&place, drain(&session, turn).await) }));
             }
             Item::Advance(millis) => {
                 // What follows precedes everything that is due then, so nothing is waited for.
+                world.item_done();
                 advance(&world, world.conductor.now().saturating_add(millis)).await;
                 continue;
             }
             Item::When { on, act } => world.arm(place, on, *act),
             act => world.act(&place, &act).await,
         }
+        world.item_done();
         world.conductor.quiet().await;
     }
     let rest = world.tracked();
@@ -280,6 +287,9 @@ async fn live(world: Arc<World>, inner: Arc<dyn Store>) -> Result<Ended, RunErro
         world.violation("something still runs a virtual hour after the end of the script");
     }
     world.conductor.quiet().await;
+    if world.plan.ordeal.is_some() && !matches!(world.next().await, Ok(Next::Waiting(_))) {
+        go_on(&world, &life).await;
+    }
     let elapsed = world.conductor.now();
     let running = world.tools.running();
     watching.abort();
@@ -291,6 +301,36 @@ async fn live(world: Arc<World>, inner: Arc<dyn Store>) -> Result<Ended, RunErro
     let log = world::whole_log(inner.as_ref(), &world.session).await.map_err(|error| failed(&error))?;
     let pending = inner.pending(&world.session).await.map_err(|error| failed(&error))?;
     Ok(Ended { log, pending, elapsed, running })
+}
+
+/// Whether a script item is done for the first time, or is taken up after a crash.
+#[derive(Clone, Copy)]
+enum Turn {
+    First,
+    Again,
+}
+
+/// Runs a session; taken up again, it does what is left to do, and asks for nothing more.
+async fn drain(session: &Session, turn: Turn) -> Result<Settled, settled_runner::Error> {
+    match turn {
+        Turn::First => session.run().await,
+        Turn::Again => {
+            session.wake();
+            session.settled().await
+        }
+    }
+}
+
+/// Whatever a session has been through: a person says something more, and is answered.
+async fn go_on(world: &Arc<World>, life: &Life) {
+    let place = "going on";
+    world.act(place, &Item::Prompt { text: "Go on.".to_owned(), delivery: Delivery::Steer, key: None }).await;
+    world.begun();
+    match patience(world, DAY, life.inside.run()).await {
+        Some(ended) => world.ended(place, ended),
+        None => world.violation(format!("{place}: the run does not end")),
+    }
+    world.conductor.quiet().await;
 }
 
 fn runner(world: &Arc<World>, store: &Arc<dyn Store>, worker: u128) -> Result<Runner, settled_runner::Error> {
@@ -311,7 +351,7 @@ fn runner(world: &Arc<World>, store: &Arc<dyn Store>, worker: u128) -> Result<Ru
     for model in &world.plan.models {
         builder = builder.model(model.reference(), world.provider.clone(), model.info.clone());
     }
-    builder.build()
+    world.adjust.iter().fold(builder, |builder, adjust| adjust(builder)).build()
 }
 
 /// Lets time move to a moment.
@@ -367,6 +407,8 @@ pub struct ScenarioResult {
     pub log: Vec<Recorded>,
     /// The requests that the provider was sent, in order.
     pub requests: Vec<Arc<Request>>,
+    /// Everything that was written, and whether it has landed.
+    pub(crate) writes: Vec<(Write, bool)>,
 }
 
 /// A result in the order in which it is printed.
@@ -454,7 +496,16 @@ impl ScenarioResult {
         let json = json!(shown);
         let mismatches = world.plan.expect.as_ref().map(|expect| expect::compare(expect, &json)).unwrap_or_default();
         let text = serde_json::to_string(&shown).unwrap_or_else(|_| json.to_string());
-        Self { json, text, violations, mismatches, transcript: Transcript::of(&log), log, requests }
+        Self {
+            json,
+            text,
+            violations,
+            mismatches,
+            transcript: Transcript::of(&log),
+            log,
+            requests,
+            writes: closed.writes,
+        }
     }
 
     /// The result as one line of JSON.

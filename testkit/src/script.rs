@@ -43,6 +43,18 @@ pub struct Script {
     pub(crate) entries: Vec<Entry>,
     /// The answer to every request beyond the last entry.
     pub(crate) always: Option<Answer>,
+    /// What becomes of an entry that is for another kind of request than what is asked.
+    pub(crate) misfit: Misfit,
+}
+
+/// What becomes of an entry that is for another kind of request than what is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Misfit {
+    /// It is given, and the test fails.
+    #[default]
+    Fault,
+    /// It is left out.
+    Skip,
 }
 
 /// One answer.

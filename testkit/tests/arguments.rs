@@ -1,5 +1,4 @@
 //! Arguments that are made from schemas, and a model without a script.
-#![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 use serde_json::{Value, json};
 use settled_store_memory::MemoryStore;

@@ -92,7 +92,7 @@ pub(super) fn plan(text: &str) -> Parsed<(Plan, Roles)> {
             }
         }
     }
-    let plan = Plan { name, why, system: Vec::new(), models, settings, max_steps, items, faults, expect };
+    let plan = Plan { name, why, system: Vec::new(), models, settings, max_steps, items, faults, expect, ordeal: None };
     Ok((plan, Roles { tools, provider }))
 }
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use serde_json::Value;
 use settled_ledger::Delivery;
 use settled_provider_api::{ModelInfo, ModelRef};
-use settled_runner::Settings;
+use settled_runner::{Builder, Settings};
 use settled_tools_api::{Policy, ToolDefinition, ToolSource};
 
+use crate::ordeal::Side;
 use crate::script::{Script, ScriptedProvider};
 use crate::tools::{Permission, ScriptedTools, ToolRun};
 
@@ -24,6 +25,17 @@ pub(crate) struct Plan {
     pub(crate) items: Vec<Placed>,
     pub(crate) faults: Vec<(String, StoreFault)>,
     pub(crate) expect: Option<Value>,
+    /// What the session is put through besides.
+    pub(crate) ordeal: Option<Ordeal>,
+}
+
+/// What a session is put through besides what its script says; then only what must never happen is a violation, and at the end the session must be able to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ordeal {
+    /// Its process dies once, at the write of this number (from 0), and whatever was under way is taken up again.
+    Crash(usize, Side),
+    /// Its provider's stream is cut: the script says where.
+    Cut,
 }
 
 /// Who plays in a scenario, before anybody has begun.
@@ -40,14 +52,19 @@ pub(crate) struct Cast {
     /// Tools that follow no script.
     pub(crate) others: Option<Arc<dyn ToolSource>>,
     pub(crate) policy: Option<Arc<dyn Policy>>,
+    /// What else the runner is made of.
+    pub(crate) adjust: Option<Adjust>,
 }
+
+/// Adds to a runner what a test wants of it.
+pub(crate) type Adjust = Arc<dyn Fn(Builder) -> Builder + Send + Sync>;
 
 impl Roles {
     pub(crate) fn cast(&self) -> Cast {
         let tools = self.tools.iter().fold(ScriptedTools::default(), |tools, tool| {
             tools.define(tool.definition.clone(), tool.permission, tool.runs.clone())
         });
-        Cast { provider: self.provider.clone().provider(), tools, others: None, policy: None }
+        Cast { provider: self.provider.clone().provider(), tools, others: None, policy: None, adjust: None }
     }
 }
 

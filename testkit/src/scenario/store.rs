@@ -15,7 +15,8 @@ use settled_ledger::{Delivery, InboxItem, InputId, NewInput, Recorded, Seq, Work
 use settled_tools_api::SessionId;
 
 use super::plan::Then;
-use super::world::World;
+use super::world::{Seen, World};
+use crate::ordeal::{Side, Write};
 use crate::pace::Class;
 
 /// A store with faults, which stands still for ever once its process has died.
@@ -38,6 +39,26 @@ impl Staged {
         self.alive().await;
         answer
     }
+
+    /// A call that writes: the process may die before it and after it.
+    async fn write<T, E>(&self, write: Write, call: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        self.alive().await;
+        let number = self.world.begin_write(write);
+        self.crash_at(number, Side::Before).await;
+        let answer = self.call(call).await;
+        if answer.is_ok() {
+            self.world.end_write(number);
+            self.crash_at(number, Side::After).await;
+        }
+        answer
+    }
+
+    async fn crash_at(&self, write: usize, side: Side) {
+        if self.world.crashes_at(write, side) {
+            self.world.crash();
+        }
+        self.alive().await;
+    }
 }
 
 fn lost() -> StoreError {
@@ -54,6 +75,8 @@ impl EventLog for Staged {
             self.world.conductor.turn(Class::Store, (0, 0), delay).await;
         }
         self.alive().await;
+        let number = self.world.begin_write(Write::Append(seen.iter().map(Seen::fact).collect()));
+        self.crash_at(number, Side::Before).await;
         let then = self.world.fault(&seen);
         match then {
             Some(Then::CrashBefore) => {
@@ -68,11 +91,13 @@ impl EventLog for Staged {
         let id = batch.id;
         let answer = self.inner.append(fence, expected, batch).await;
         if answer.is_ok() {
+            self.world.end_write(number);
             // What a trigger does is over before the runner sees the acknowledgement.
             for (place, act) in self.world.landed(id, seen) {
                 self.world.act(&place, &act).await;
                 self.alive().await;
             }
+            self.crash_at(number, Side::After).await;
             match then {
                 Some(Then::CrashAfter) => {
                     self.world.crash();
@@ -98,7 +123,7 @@ impl EventLog for Staged {
 #[async_trait]
 impl Inbox for Staged {
     async fn admit(&self, session: &SessionId, input: NewInput) -> Result<Admitted, AdmitError> {
-        self.call(self.inner.admit(session, input)).await
+        self.write(Write::Admit, self.inner.admit(session, input)).await
     }
 
     async fn cancel(&self, session: &SessionId, input: InputId) -> Result<bool, StoreError> {
@@ -121,11 +146,11 @@ impl Inbox for Staged {
 #[async_trait]
 impl Ownership for Staged {
     async fn create(&self, session: &SessionId, new: NewSession) -> Result<Seq, StoreError> {
-        self.call(self.inner.create(session, new)).await
+        self.write(Write::Create, self.inner.create(session, new)).await
     }
 
     async fn claim(&self, worker: WorkerId, lease: Duration, session: &SessionId) -> Result<Claimed, ClaimError> {
-        self.call(self.inner.claim(worker, lease, session)).await
+        self.write(Write::Claim, self.inner.claim(worker, lease, session)).await
     }
 
     async fn renew(&self, worker: WorkerId, lease: Duration) -> Result<(), StoreError> {
@@ -133,7 +158,7 @@ impl Ownership for Staged {
     }
 
     async fn release(&self, fence: &Fence) -> Result<(), StoreError> {
-        self.call(self.inner.release(fence)).await
+        self.write(Write::Release, self.inner.release(fence)).await
     }
 
     async fn due(&self, limit: usize) -> Result<Vec<SessionId>, StoreError> {

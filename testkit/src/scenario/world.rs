@@ -9,14 +9,18 @@ use settled_ledger::store::{Batch, Next};
 use settled_ledger::{
     BatchId, Delivery, Event, Ids, InputId, LiveEvent, NewInputKind, Outcome, Recorded, Seq, StepError,
 };
+use settled_provider_api::RequestKind;
 use settled_runner::{Error, Interrupted, Session};
-use settled_tools_api::{CallKey, Decision, OfferTo, Policy, PolicyCall, SessionId, ToolExecutor, ToolSource, Toolbox};
+use settled_tools_api::{
+    CallKey, Decision, MessageId, OfferTo, Policy, PolicyCall, SessionId, ToolExecutor, ToolSource, Toolbox,
+};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::plan::{At, Cast, Item, Plan, StoreFault, Then, Trigger};
+use super::plan::{Adjust, At, Cast, Item, Ordeal, Placed, Plan, StoreFault, Then, Trigger};
 use crate::conductor::Conductor;
 use crate::names::Names;
+use crate::ordeal::{Fact, Side, Write};
 use crate::pace::Pace;
 use crate::script::ScriptedProvider;
 use crate::tools::ScriptedTools;
@@ -31,6 +35,7 @@ pub(crate) struct World {
     /// All tools, scripted and others.
     pub(crate) toolbox: Toolbox,
     pub(crate) policy: Arc<dyn Policy>,
+    pub(crate) adjust: Option<Adjust>,
     pub(crate) ids: CountingIds,
     pub(crate) crashed: Notify,
     book: Mutex<Book>,
@@ -68,6 +73,18 @@ struct Book {
     runs: u32,
     /// The next script item.
     next: usize,
+    /// The script item that is under way.
+    present: Option<Placed>,
+    /// Everything that was written, and whether it has landed.
+    writes: Vec<(Write, bool)>,
+    /// The crash of the ordeal has happened.
+    crashed: bool,
+    /// The steps whose answers go on from where they were, whatever happens.
+    kept: BTreeSet<MessageId>,
+    /// The attempt that will be the next one at a step that has failed.
+    retries: BTreeMap<MessageId, u32>,
+    /// How many summaries were made, or given up.
+    summaries: usize,
     /// Until when the present `advance` lasts.
     advancing: Option<u64>,
 }
@@ -110,7 +127,7 @@ impl World {
     pub(crate) fn new(plan: Plan, cast: Cast, session: SessionId) -> Arc<Self> {
         let conductor = Arc::<Conductor>::default();
         let pace = Pace::Conducted(Arc::clone(&conductor));
-        let Cast { provider, tools, others, policy } = cast;
+        let Cast { provider, tools, others, policy, adjust } = cast;
         let provider = plan.models.iter().fold(provider.paced(pace.clone()), |provider, model| {
             provider.capabilities(model.reference(), model.info.capabilities.clone())
         });
@@ -127,6 +144,7 @@ impl World {
             tools,
             toolbox,
             policy,
+            adjust,
             ids: CountingIds::default(),
             crashed: Notify::new(),
             book: Mutex::new(Book { faults, ..Book::default() }),
@@ -164,11 +182,65 @@ impl World {
     }
 
     /// The next script item and its number; it counts as done from now on.
-    pub(crate) fn next_item(&self) -> Option<super::plan::Placed> {
+    pub(crate) fn next_item(&self) -> Option<Placed> {
         let mut book = self.book();
         let item = self.plan.items.get(book.next).cloned();
         book.next += 1;
+        book.present.clone_from(&item);
         item
+    }
+
+    /// The script item that is under way is done.
+    pub(crate) fn item_done(&self) {
+        self.book().present = None;
+    }
+
+    /// The script item that a crash has stopped, where an ordeal takes it up again.
+    pub(crate) fn stopped_item(&self) -> Option<Placed> {
+        self.plan.ordeal.and_then(|_| self.book().present.clone())
+    }
+
+    /// Something is about to be written; gives its number.
+    pub(crate) fn begin_write(&self, write: Write) -> usize {
+        let mut book = self.book();
+        book.writes.push((write, false));
+        book.writes.len() - 1
+    }
+
+    pub(crate) fn end_write(&self, number: usize) {
+        if let Some((_, landed)) = self.book().writes.get_mut(number) {
+            *landed = true;
+        }
+    }
+
+    pub(crate) fn crashes_at(&self, write: usize, side: Side) -> bool {
+        let crashes = self.plan.ordeal == Some(Ordeal::Crash(write, side));
+        self.book().crashed |= crashes;
+        crashes
+    }
+
+    /// After a crash: an answer of which nothing was kept is given once more.
+    pub(crate) fn rewind(&self) {
+        if self.plan.ordeal.is_none() {
+            return;
+        }
+        let requests = self.provider.requests();
+        let Some(last) = requests.last() else { return };
+        let book = self.book();
+        let kept = match last.purpose.kind {
+            RequestKind::Summary => {
+                let asked = requests.iter().filter(|request| request.purpose.kind == RequestKind::Summary).count();
+                book.summaries >= asked
+            }
+            _ => {
+                let next = book.retries.get(&last.purpose.step).copied().unwrap_or_default();
+                book.kept.contains(&last.purpose.step) || next > last.purpose.attempt
+            }
+        };
+        drop(book);
+        if !kept {
+            self.provider.rewind();
+        }
     }
 
     pub(crate) fn advancing(&self) -> Option<u64> {
@@ -293,10 +365,7 @@ impl World {
         let mut acts = Vec::new();
         for Seen { event, kind, label, .. } in seen {
             if let Some(event) = event {
-                book.names.see(&event);
-                if let (Event::ToolStarted(_), Some(call)) = (&event, event.call()) {
-                    book.started.insert(call);
-                }
+                book.take_in(&event);
             }
             *book.landed.entry((kind.clone(), None)).or_default() += 1;
             if label.is_some() {
@@ -339,7 +408,10 @@ impl World {
     /// Does what does not wait; what goes wrong with it is a violation.
     pub(crate) async fn act(self: &Arc<Self>, place: &str, item: &Item) {
         let Some(life) = self.life() else { return };
-        if let Err(error) = self.try_act(&life, place, item).await {
+        // In an ordeal, what a person does may come too late.
+        if let Err(error) = self.try_act(&life, place, item).await
+            && self.plan.ordeal.is_none()
+        {
             self.violation(format!("{place}: {error}"));
         }
     }
@@ -362,6 +434,9 @@ impl World {
                 }
                 if let Some(key) = key {
                     input = input.key(key);
+                } else if self.plan.ordeal.is_some() {
+                    // A person who was not answered says it again, and it counts once.
+                    input = input.key(place);
                 }
                 let id = input.send().await.map_err(said)?;
                 self.book().admitted.push(id);
@@ -404,7 +479,7 @@ impl World {
     }
 
     /// What the session waits for.
-    async fn next(&self) -> Result<Next, String> {
+    pub(crate) async fn next(&self) -> Result<Next, String> {
         match self.life() {
             Some(life) => {
                 let info = life.store.info(&self.session).await.map_err(|error| error.to_string())?;
@@ -425,6 +500,14 @@ impl World {
             }
         }
         violations.extend(book.triggers.iter().map(|armed| format!("{}: the trigger never fired", armed.place)));
+        if self.plan.ordeal.is_some() {
+            // An ordeal may keep what was meant to happen from happening.
+            violations
+                .retain(|violation| !violation.ends_with("never fired") && !violation.ends_with("never happened"));
+        }
+        if matches!(self.plan.ordeal, Some(Ordeal::Crash(..))) && !book.crashed {
+            violations.push("the crash did not happen: the test does not play the same twice".to_owned());
+        }
         Closed {
             names: book.names.clone(),
             live: book.live.clone(),
@@ -434,6 +517,7 @@ impl World {
             admitted: book.admitted.clone(),
             cancelled: book.cancelled.clone(),
             violations,
+            writes: book.writes.clone(),
         }
     }
 }
@@ -468,9 +552,23 @@ pub(crate) struct Closed {
     pub(crate) admitted: Vec<InputId>,
     pub(crate) cancelled: BTreeSet<InputId>,
     pub(crate) violations: Vec<String>,
+    pub(crate) writes: Vec<(Write, bool)>,
 }
 
 impl Book {
+    /// Takes in an event that has landed.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "of most events only the names are kept")]
+    fn take_in(&mut self, event: &Event) {
+        self.names.see(event);
+        match event {
+            Event::ToolStarted(_) => self.started.extend(event.call()),
+            Event::ToolCalled(_) | Event::StepStreamed(_) => self.kept.extend(event.message()),
+            Event::RetryScheduled(retry) => drop(self.retries.insert(retry.message, retry.attempt)),
+            Event::CompactionEnded(_) | Event::CompactionFailed(_) => self.summaries += 1,
+            _ => {}
+        }
+    }
+
     /// The actions of the triggers that fire now; they are disarmed.
     fn fire(&mut self, happened: impl Fn(&Trigger) -> bool) -> Vec<(String, Item)> {
         for armed in &mut self.triggers {
@@ -486,6 +584,10 @@ impl Book {
 }
 
 impl Seen {
+    pub(crate) fn fact(&self) -> Fact {
+        Fact { kind: self.kind.clone(), call: self.label.clone() }
+    }
+
     fn is_at(&self, at: &At) -> bool {
         let number = if at.call.is_some() { self.number_of_call } else { self.number };
         at.is_of(&self.kind, self.label.as_deref()) && number == at.nth

@@ -12,7 +12,7 @@ use settled_provider_api::{
     Capabilities, ErrorClass, ModelRef, Provider, ProviderError, ProviderEvent, ProviderStream, Request, ToolChoice,
 };
 
-use super::{Answer, Entry, Gates, Item, Script, Stream};
+use super::{Answer, Entry, Gates, Item, Misfit, Script, Stream};
 use crate::pace::{Class, Pace};
 
 /// A provider that follows a [`Script`]; a clone is another handle on the same one.
@@ -22,6 +22,7 @@ pub struct ScriptedProvider(Arc<Shared>);
 struct Shared {
     entries: Vec<Entry>,
     always: Option<Answer>,
+    misfit: Misfit,
     gates: Gates,
     pace: Mutex<Pace>,
     capabilities: Mutex<BTreeMap<ModelRef, Capabilities>>,
@@ -41,6 +42,7 @@ impl ScriptedProvider {
         Self(Arc::new(Shared {
             entries: script.entries,
             always: script.always,
+            misfit: script.misfit,
             gates: Gates::default(),
             pace: Mutex::default(),
             capabilities: Mutex::default(),
@@ -127,8 +129,11 @@ impl ScriptedProvider {
         seen.faults.extend(breaches.into_iter().map(|breach| format!("request {}: {breach}", number + 1)));
         let kind = request.purpose.kind;
         let nothing_to_call = request.tools.is_empty() || request.tool_choice == ToolChoice::None;
-        while nothing_to_call && matches!(self.0.entries.get(seen.next), Some(Entry { answer: Answer::EveryTool, .. }))
-        {
+        let left_out = |entry: &Entry| {
+            let misfit = self.0.misfit == Misfit::Skip && entry.serves.is_some_and(|serves| serves != kind);
+            misfit || nothing_to_call && matches!(entry.answer, Answer::EveryTool)
+        };
+        while self.0.entries.get(seen.next).is_some_and(left_out) {
             seen.next += 1;
         }
         let place = seen.next;
