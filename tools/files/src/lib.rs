@@ -191,7 +191,7 @@ impl ToolExecutor for Files {
                 json!({
                     "type": "object",
                     "properties": {
-                        "pattern": {"type": "string", "minLength": 1, "description": "The text to find, within one line."},
+                        "pattern": {"type": "string", "minLength": 1, "maxLength": 1000, "description": "The text to find, within one line."},
                         "syntax": {"enum": ["text", "regex"], "description": "How to read the pattern; the default is `text`."},
                         "case": {"enum": ["exact", "ignore"], "description": "Whether upper and lower case differ; the default is `exact`."},
                         "path": {"type": "string", "description": "The folder or file to search, relative to the root folder, which is the default."},

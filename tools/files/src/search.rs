@@ -16,6 +16,9 @@ use crate::root::{Root, Stop};
 /// The largest file that is searched.
 const MAX_FILE: u64 = 10 * 1024 * 1024;
 
+/// The most characters of a pattern: a search of one long line for a long text can take its product in time, and nothing stops it in between.
+const MAX_PATTERN: usize = 1_000;
+
 /// The most characters of a matching line that are shown.
 const MAX_SHOWN: usize = 300;
 
@@ -102,6 +105,9 @@ impl Search {
     fn regex(&self) -> Result<Regex, ToolError> {
         if self.pattern.is_empty() {
             return Err(ToolError::failed("`pattern` is empty"));
+        }
+        if self.pattern.chars().nth(MAX_PATTERN).is_some() {
+            return Err(ToolError::failed(format!("`pattern` is too long: it may have {MAX_PATTERN} characters")));
         }
         let pattern = match self.syntax {
             Syntax::Text if self.pattern.contains('\n') => {

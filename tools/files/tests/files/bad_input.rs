@@ -26,6 +26,7 @@ fn accepts(schema: &Value, input: &Value) -> bool {
         }
         "minimum" => input.as_f64().is_none_or(|number| number >= value.as_f64().unwrap()),
         "minLength" => input.as_str().is_none_or(|text| text.chars().count() as u64 >= value.as_u64().unwrap()),
+        "maxLength" => input.as_str().is_none_or(|text| text.chars().count() as u64 <= value.as_u64().unwrap()),
         "enum" => value.as_array().unwrap().contains(input),
         other => panic!("{other}"),
     })
@@ -74,6 +75,7 @@ async fn inputs_that_do_not_fit_are_told() {
         ("list_files", json!({"pattern": "*"}), "bad input for `list_files`: unknown field `pattern`"),
         ("search_files", json!({"path": "f"}), "bad input for `search_files`: missing field `pattern`"),
         ("search_files", json!({"pattern": ""}), "`pattern` is empty"),
+        ("search_files", json!({"pattern": "x".repeat(1_001)}), "`pattern` is too long: it may have 1000 characters"),
         (
             "search_files",
             json!({"pattern": "x", "syntax": "glob"}),
