@@ -23,14 +23,17 @@ mod coordination;
 #[path = "runner/tools.rs"]
 mod tools;
 
+#[path = "runner/cache.rs"]
+mod cache;
+
 #[path = "runner/views.rs"]
 mod views;
 
 #[path = "runner/restart.rs"]
 mod restart;
 
-#[path = "runner/cache.rs"]
-mod cache;
-
 #[path = "runner/redaction.rs"]
 mod redaction;
+
+#[path = "runner/requests.rs"]
+mod requests;

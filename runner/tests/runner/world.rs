@@ -13,7 +13,7 @@ use settled_ledger::{
 use settled_provider_api::{
     AssistantPart, Content, FinishReason, Message, ModelInfo, ModelRef, ProviderEvent, Request,
 };
-use settled_runner::{Agent, Builder, Error, Runner, Serving, Session, Settled};
+use settled_runner::{Agent, Builder, Error, Runner, Serving, Session, Settings, Settled};
 use settled_tools_api::{
     CallKey, MessageId, ReplayClass, SessionId, ToolCall, ToolContext, ToolDefinition, ToolError, ToolExecutor,
     ToolReturn, Toolbox,
@@ -92,9 +92,17 @@ impl World {
         Self::on(Held::new(), script, tools, choose).await
     }
 
+    /// A world whose model is known so well.
+    pub async fn knowing(info: ModelInfo, settings: Settings, script: Script, tools: Tools) -> Self {
+        let store = Held::new();
+        let runner = builder(&store, &script, tools, info).settings(settings).build().unwrap();
+        let session = runner.session("s").await.unwrap();
+        Self { runner, session, script, store }
+    }
+
     /// A world on a store that is there already.
     pub async fn on(store: Held, script: Script, tools: Tools, choose: impl FnOnce(Builder) -> Builder) -> Self {
-        let runner = choose(builder(&store, &script, tools)).build().unwrap();
+        let runner = choose(builder(&store, &script, tools, ModelInfo::new())).build().unwrap();
         let session = runner.session("s").await.unwrap();
         Self { runner, session, script, store }
     }
@@ -163,9 +171,9 @@ impl World {
 }
 
 /// A runner over a store; nothing runs unless it is told to.
-pub fn builder(store: &Held, script: &Script, tools: Tools) -> Builder {
+fn builder(store: &Held, script: &Script, tools: Tools, info: ModelInfo) -> Builder {
     Runner::builder()
-        .model(ModelRef::new("script", "m"), script.clone(), ModelInfo::new())
+        .model(ModelRef::new("script", "m"), script.clone(), info)
         .tools(Toolbox::new().with(tools))
         .agent(Agent::new("tester"))
         .store(store.clone())
