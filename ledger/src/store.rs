@@ -6,11 +6,16 @@
 //! # Rules for all four
 //!
 //! 1. Only the owner of a session appends to its log; from outside comes only the inbox.
-//! 2. What was answered is durable, to the store's promise.
+//! 2. What was answered is durable, to the store's promise; what was not answered may be there or not, whole.
 //! 3. Any future may be dropped at any await: the effect has then happened, or has not, or happens later; nothing is half done.
-//! 4. Any number of tasks may call at once.
+//! 4. Any number of tasks may call at once, through any number of handles, in any number of processes where the store allows them.
+//! 5. A call that fails with a [`StoreError`] has changed nothing, unless its page says otherwise.
 //!
-//! The reference implementation is `settled-store-memory`; the conformance suite in `settled-testkit` checks every sentence here that says what a method answers.
+//! # How to read the pages
+//!
+//! Each method's page is law for every store: what it answers, what it may lose (*Loses*), and what dropping its future does (*Cancelling*).
+//! The names in brackets are the cases of the conformance suite in `settled-testkit` that hold a store to the sentence; each case there stands behind one here.
+//! The reference implementation is `settled-store-memory`.
 
 mod pointers;
 
@@ -39,19 +44,47 @@ impl<T: EventLog + Inbox + Ownership + Catalog + ?Sized> Store for T {}
 pub trait EventLog: Send + Sync {
     /// Appends a batch behind `expected`, all or nothing, and answers the new head when it is durable.
     ///
-    /// - It lands only if the fence's epoch is the session's present one, its worker the owner, and `expected` the head.
-    /// - In the same transaction the batch's taken input leaves the inbox and the session takes its new state.
-    /// - A batch whose id is that of the last batch that landed answers `Ok` with the head again, and changes nothing: so `Unknown` is resolved.
-    /// - A batch that takes an input which is not in the inbox any more is a `Conflict`.
-    /// - *Cancelling*: as after [`AppendError::Unknown`].
+    /// What is looked at, in this order:
+    ///
+    /// 1. Without a session it is [`AppendError::Unavailable`] with [`StoreErrorKind::NotFound`] (`append.no_session`).
+    /// 2. The fence must be the session's present claim, epoch and worker; otherwise it is [`AppendError::Fenced`], even where the batch is the last that landed (`append.other_claim`, `append.own_newer_claim`, `append.other_worker`, `append.future_epoch`, `append.released`, `append.fenced_first`).
+    ///    A lease that has run out takes nothing away until another claim comes (`append.lease_run_out`).
+    /// 3. A batch whose id is that of the last batch that landed answers the head again, and changes nothing: so `Unknown` is resolved (`append.same_batch`, `append.same_batch_new_claim`).
+    ///    Only the last batch is known by its id; one that landed before it is a conflict, and one that was refused may land yet (`append.older_batch`, `append.refused_batch`).
+    /// 4. `expected` must be the head, and every input taken must be in the session's inbox; otherwise it is [`AppendError::Conflict`] with the head and the last batch (`append.behind_the_head`, `append.beyond_the_head`, `append.one_head_once`, `append.taken_already`, `append.taken_cancelled`, `append.taken_elsewhere`).
+    /// 5. The batch's state must be [admissible](SessionState::admissible) beside the input that is left; otherwise it is [`AppendError::Busy`] (`append.idle_on_input`, `append.waiting_on_answer`, `append.waiting_on_interrupt`, `append.taken_does_not_count`, `append.held_on_input`, `append.races_with_input`).
+    ///
+    /// Then it lands, in one transaction:
+    ///
+    /// - The rows stand behind the head, to the letter; a batch without rows keeps the head (`append.lands`, `append.rows_as_they_are`, `append.without_rows`).
+    /// - The taken input leaves the inbox (`append.takes_input`).
+    /// - The session takes the batch's state, and keeps its own where the batch has none (`append.state`).
+    /// - Of a batch that is refused, nothing of this (`append.all_or_nothing`).
+    ///
+    /// Sessions do not touch each other (`append.sessions_apart`, `append.many_at_once`).
+    ///
+    /// *Loses* nothing that was answered; after [`AppendError::Unknown`] the batch is there as a whole, or not at all.
+    /// *Cancelling* is the same as [`AppendError::Unknown`]: the batch lands once, whether it is appended again or not (`append.dropped`).
     async fn append(&self, fence: &Fence, expected: Seq, batch: Batch) -> Result<Seq, AppendError>;
 
-    /// Reads up to `limit` events after a place, in order; fewer only at the head.
+    /// Reads up to `limit` events after a place, in order; fewer only at the head, none behind it (`read.range`, `read.nothing`).
+    ///
+    /// What any handle was answered is seen by every other (`read.there`).
+    /// *Fails* with [`StoreErrorKind::NotFound`] without a session (`read.no_session`), and with [`StoreErrorKind::Corrupt`] where an event in the range is missing or not as it was written: never a silently shorter log.
+    ///
+    /// *Loses* nothing.
+    /// *Cancelling* ends the reading.
     async fn read(&self, session: &SessionId, after: Seq, limit: usize) -> Result<Vec<Recorded>, StoreError>;
 
     /// Follows the log from a place: replays, says once that it is synced, then gives what is appended, without gap or double.
     ///
-    /// A reader that is slow slows nobody down: the store reads again from the log when it comes back.
+    /// - The marker comes once, with the head when following began; from beyond the head it comes at once (`follow.replays`, `follow.empty`, `follow.beyond_the_head`, `follow.one_marker`).
+    /// - What is appended comes behind it, over changes of owner, and nothing of other sessions (`follow.tail`, `follow.during_replay`, `follow.over_claims`, `follow.sessions_apart`).
+    /// - Every reader gets everything from its own place; one that is slow slows nobody down: the store reads again from the log when it comes back (`follow.many_readers`, `follow.slow_reader`).
+    /// - Without a session, and when the session is erased, it gives one error, [`StoreErrorKind::NotFound`], and ends; a session made anew under the id is another (`follow.no_session`, `follow.erased`).
+    ///
+    /// *Loses* nothing: a reader that failed follows again from the last event it had.
+    /// *Cancelling* is dropping the stream: it takes nothing from others.
     fn follow(&self, session: &SessionId, after: Seq) -> RecordedStream;
 }
 
@@ -71,26 +104,52 @@ pub enum Followed {
 /// Everything that comes to a session from outside.
 #[async_trait]
 pub trait Inbox: Send + Sync {
-    /// Admits an input; durable when it answers.
+    /// Admits an input; durable, and seen by every handle, when it answers (`admit.pending`).
     ///
-    /// - The same key with the same content is the input admitted before, whether it is pending, promoted or cancelled.
-    /// - The same key with other content is [`AdmitError::KeyConflict`].
-    /// - It wakes the session as [`SessionState::after_admit`] says.
-    /// - An interrupt of an execution that is not the session's present one is [`Admitted::Dropped`] and leaves nothing.
+    /// - It has the next place in its session's order of arrival, numbered from 1, and none is used twice (`admit.order`, `admit.arrival_once`, `admit.sessions_apart`, `admit.many_at_once`).
+    /// - The same key with the same content is the input admitted before ([`Admitted::Again`]), whether it is pending, promoted, cancelled or changed (`admit.same_key`, `admit.same_key_promoted`, `admit.same_key_cancelled`, `admit.same_key_changed`, `admit.key_of_interrupt`, `admit.same_key_at_once`).
+    /// - The same key with other content is [`AdmitError::KeyConflict`], and nothing changes (`admit.key_conflict`, `admit.key_conflict_promoted`).
+    /// - A key counts within its session; without one, the same content twice is two inputs (`admit.key_of_session`, `admit.without_key`).
+    /// - In the same transaction [`SessionState::next`] becomes what [`SessionState::after_admit`] says; the rest of the state stays as it is (`admit.wakes`, `admit.later`, `admit.input_while_waiting`, `admit.input_while_backing_off`, `admit.answer`, `admit.answer_to_other_call`, `admit.interrupt`, `admit.rest_of_state`).
+    /// - An interrupt of an execution that is not the session's present one is [`Admitted::Dropped`] and leaves nothing, not even its key (`admit.interrupt_other_execution`, `admit.interrupt_at_rest`, `admit.dropped_leaves_nothing`).
+    ///
+    /// *Fails* with [`StoreErrorKind::NotFound`] without a session (`admit.no_session`).
+    /// After another [`StoreError`] the input may be there or not; admitting it again under the same key is safe.
+    ///
+    /// *Loses* nothing that was answered.
+    /// *Cancelling*: it is admitted, or not, or later; under the same key it can be admitted again.
     async fn admit(&self, session: &SessionId, input: NewInput) -> Result<Admitted, AdmitError>;
 
-    /// Takes a pending input back; `false` if it is not pending any more.
+    /// Takes a pending input back (`cancel.pending`); `false` if it is not pending any more, or never was (`cancel.gone`).
+    ///
+    /// *Fails* with [`StoreErrorKind::NotFound`] without a session (`cancel.no_session`).
+    ///
+    /// *Loses* nothing that was answered.
+    /// *Cancelling*: it is taken back, or not, or later; asking again is safe.
     async fn cancel(&self, session: &SessionId, input: InputId) -> Result<bool, StoreError>;
 
-    /// Changes when a pending prompt or notice is delivered; `false` if it is not pending any more, or is neither.
+    /// Changes when a pending prompt or notice is delivered, in its place (`change.delivery`); `false` if it is not pending any more, or is neither (`change.others`).
+    ///
+    /// *Fails* with [`StoreErrorKind::NotFound`] without a session (`change.no_session`).
+    ///
+    /// *Loses* nothing that was answered.
+    /// *Cancelling*: it is changed, or not, or later; asking again is safe.
     async fn change(&self, session: &SessionId, input: InputId, delivery: Delivery) -> Result<bool, StoreError>;
 
     /// All pending input, in order of arrival.
+    ///
+    /// *Fails* with [`StoreErrorKind::NotFound`] without a session (`pending.no_session`).
+    ///
+    /// *Loses* nothing.
+    /// *Cancelling* ends the reading.
     async fn pending(&self, session: &SessionId) -> Result<Vec<InboxItem>, StoreError>;
 
-    /// Says which sessions may have new input or may have become due.
+    /// Says which sessions may have new input or may have become due (`hints.admit`).
     ///
-    /// Hints may be lost, doubled or late: whoever listens must poll as well.
+    /// Every listener hears, and one that does not listen holds nobody up (`hints.listeners`).
+    ///
+    /// *Loses* what it likes: hints may be lost, doubled or late, so whoever listens must poll [`Ownership::due`] as well.
+    /// *Cancelling* is dropping the stream.
     fn hints(&self) -> HintStream;
 }
 
@@ -98,43 +157,85 @@ pub trait Inbox: Send + Sync {
 pub type HintStream = Pin<Box<dyn Stream<Item = SessionId> + Send>>;
 
 /// Who may append: one lease for each worker, one epoch for each session.
+///
+/// Leases go by the store's clock.
 #[async_trait]
 pub trait Ownership: Send + Sync {
-    /// Makes a session with its first events.
+    /// Makes a session with its first events, idle and nobody's, and answers its head (`create.events`, `create.at_rest`).
     ///
-    /// *Fails* with [`StoreErrorKind::Exists`] if there is one of that id.
+    /// *Fails* with [`StoreErrorKind::Exists`] if there is one of that id, which stays as it was (`create.exists`).
+    ///
+    /// *Loses* nothing that was answered.
+    /// *Cancelling*: it is made, or not, or later; making it again then says that it exists.
     async fn create(&self, session: &SessionId, new: NewSession) -> Result<Seq, StoreError>;
 
-    /// Takes a session for a worker whose lease runs from now; its epoch grows by one.
+    /// Takes a session for a worker whose lease runs from now, and answers the fence, the head and the state (`claim.answers`).
     ///
-    /// - The worker's own session may be claimed anew: its older fence is then stale.
-    /// - *Fails* with [`ClaimError::Owned`] while another worker's lease on it has not run out.
+    /// - Its epoch is one more with every claim, over releases and whoever claims (`claim.epoch_grows`).
+    /// - A worker has one lease for all its sessions (`claim.lease_of_worker`).
+    /// - The worker's own session may be claimed anew: its older fence is then stale (`claim.own_anew`).
+    ///
+    /// *Fails* with [`ClaimError::Owned`] while another worker's lease on it has not run out, to the millisecond; of two that claim at once one gets it (`claim.owned`, `claim.run_out`, `claim.one_at_once`).
+    /// *Fails* with [`StoreErrorKind::NotFound`] without a session (`claim.no_session`).
+    ///
+    /// *Loses* nothing that was answered.
+    /// *Cancelling*: it is claimed, or not, or later; claiming it anew makes a fence that counts.
     async fn claim(&self, worker: WorkerId, lease: Duration, session: &SessionId) -> Result<Claimed, ClaimError>;
 
-    /// Makes a worker's lease run from now, for all its sessions at once.
+    /// Makes a worker's lease run from now, for all its sessions at once (`renew.all_sessions`).
+    ///
+    /// It changes no fence, renews nobody else's lease, and takes back nothing that another worker has claimed since (`renew.fence`, `renew.not_others`, `renew.after_other_claim`).
+    ///
+    /// *Loses* nothing that was answered.
+    /// *Cancelling*: it is renewed, or not, or later; renewing again is safe.
     async fn renew(&self, worker: WorkerId, lease: Duration) -> Result<(), StoreError>;
 
-    /// Gives a session up, if the fence is still its own; otherwise nothing happens.
+    /// Gives a session up, so that another worker may claim it at once (`release.free`); the worker's other sessions stay its own (`release.others_session`).
+    ///
+    /// If the fence is stale nothing happens; nor if there is no such session: it is `Ok` all the same (`release.stale`, `release.no_session`).
+    ///
+    /// *Loses* nothing that was answered.
+    /// *Cancelling*: it is given up, or not, or later; the lease runs out in any case.
     async fn release(&self, fence: &Fence) -> Result<(), StoreError>;
 
-    /// Sessions that are due (runnable, or their time has come) and that no live worker owns, longest due first.
+    /// Up to `limit` sessions that are due and that no live worker owns, longest due first (`due.order`, `due.limit`, `due.owned`).
+    ///
+    /// A session is due since it became runnable, however often it was woken after, and from its moment on, to the millisecond; what waits, is held or idle is not (`due.since_runnable`, `due.not_before_time`, `due.others_not`).
+    ///
+    /// *Loses* nothing.
+    /// *Cancelling* ends the reading.
     async fn due(&self, limit: usize) -> Result<Vec<SessionId>, StoreError>;
 }
 
 /// Finding sessions, and erasing them.
 #[async_trait]
 pub trait Catalog: Send + Sync {
-    /// One session's row.
+    /// One session's row, whole; the owner is the worker whose lease has not run out (`info.whole`, `info.owner`).
     ///
-    /// *Fails* with [`StoreErrorKind::NotFound`].
+    /// *Fails* with [`StoreErrorKind::NotFound`] without a session (`info.no_session`).
+    ///
+    /// *Loses* nothing.
+    /// *Cancelling* ends the reading.
     async fn info(&self, session: &SessionId) -> Result<SessionInfo, StoreError>;
 
-    /// Sessions in the order of their ids, from a cursor.
+    /// Sessions in the order of their ids, from a cursor, with the rows that [`info`](Self::info) gives (`list.order`, `list.rows`).
+    ///
+    /// - Page by page it gives each session once, and says where it ends; with a limit of 0 pages are as long as the store likes (`list.pages`, `list.own_limit`).
+    /// - The cursor is an id, whether there is such a session or not (`list.cursor`).
+    /// - It gives only those that the query asks for (`list.tag`, `list.state`, `list.filtered_pages`).
+    ///
+    /// *Loses* nothing; a session that is made or erased between two pages may be in them or not.
+    /// *Cancelling* ends the reading.
     async fn list(&self, query: &Query) -> Result<Page, StoreError>;
 
-    /// Erases a session: its log, its inbox, its keys.
+    /// Erases a session: its row, its log, its inbox, its keys (`erase.gone`); others stay as they were (`erase.others`).
     ///
-    /// *Fails* with [`StoreErrorKind::InUse`] while a worker's lease on it has not run out.
+    /// A session made anew under its id begins anew (`erase.anew`).
+    ///
+    /// *Fails* with [`StoreErrorKind::InUse`] while a worker's lease on it has not run out, and with [`StoreErrorKind::NotFound`] without a session (`erase.in_use`, `erase.no_session`).
+    ///
+    /// *Loses* the session, as a whole.
+    /// *Cancelling*: it is erased, or not, or later, as a whole.
     async fn erase(&self, session: &SessionId) -> Result<(), StoreError>;
 }
 
@@ -182,7 +283,7 @@ impl Batch {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SessionState {
-    /// What it waits for next.
+    /// What it waits for next: the one part of the state that a store changes in place, as [`after_admit`](Self::after_admit) says.
     pub next: Next,
     /// The execution that has started and not settled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
