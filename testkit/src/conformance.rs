@@ -5,6 +5,8 @@
 //!
 //! A report names the version of the suites; a new case is a line in the changelog.
 
+pub mod provider;
+
 pub mod store;
 
 pub mod tool;

@@ -59,7 +59,13 @@ fn contents(folder: &Path) -> BTreeMap<String, Value> {
 fn alive(pids: &Path) -> usize {
     let pids = fs::read_to_string(pids).unwrap_or_default();
     let ids = pids.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?));
-    ids.filter(|pid| test_kill_process(*pid).is_ok()).count()
+    ids.filter(|pid| test_kill_process(*pid).is_ok() && !is_zombie(*pid)).count()
+}
+
+/// Whether a process is dead and only waits for its parent, which may be slow to look.
+fn is_zombie(pid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with(['Z', 'X']))
 }
 
 /// In real time, as processes live in it; the limits are there for what hangs.
