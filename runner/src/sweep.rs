@@ -123,9 +123,11 @@ fn resume(drain: &mut Drain) {
 }
 
 /// Whether a streamed step waits for people alone; an answer that has come but had no effect yet counts as waiting.
+///
+/// A call that the provider runs, and one whose arguments were cut off, do not run here: they settle with the step.
 fn is_parked(ledger: &StepLedger) -> bool {
-    let waiting = ledger.waiting_for_a_person();
-    !waiting.is_empty() && ledger.unsettled().iter().all(|call| waiting.contains(call) || ledger.stage(*call).is_none())
+    let runs = |call: &CallKey| matches!(ledger.stage(*call), Some(Stage::Called | Stage::Starting | Stage::Running));
+    !ledger.waiting_for_a_person().is_empty() && !ledger.unsettled().iter().any(runs)
 }
 
 /// Settles, asks about, or runs again every call whose result was lost, and every call that had not been started.
