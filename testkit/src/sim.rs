@@ -1,7 +1,23 @@
-//! Random scenarios: one seed is one session, with its streams, tools, people, delays and crashes.
+//! Random scenarios: one seed is one session, with its streams, tools, people, delays, faults and crashes.
 //!
 //! A seed becomes a scenario file, so whatever it finds can be read, shared and replayed without the seed.
 //! Everything random is in the file; running it is deterministic.
+//!
+//! # What a seed may do
+//!
+//! - The provider gives one to four random answers and then plain ones: every kind of block, every kind of end, and calls of tools of each class.
+//! - Tools act, wait, show progress, ask, hang, ignore a cancel for a while, and end in every way.
+//! - People say something, interrupt, ask for a compaction, and start a run, at any moment of the script and at the very moment when an event lands.
+//! - The store is slow, loses its hints, does not answer, loses an answer, or is taken by another owner; the process dies before or after any write, or when a tool has just begun.
+//! - Most scripts run until nothing is left; some only wait, so that input which nobody looks at is seen.
+//!
+//! Not every trigger fires and not every fault happens: the event that it waits for may never come.
+//!
+//! # How we know that it would see a fault
+//!
+//! `testkit/planted` holds known faults as patches, and `.ci/planted` plants each of them in a copy of the tree and wants the simulation to fail there.
+//! `docs/planted.md` has the list, and how each was caught.
+//! A statement that no planted fault needs, and a fault that no statement sees, are both worth a look.
 
 use serde_json::{Value, json};
 
@@ -53,6 +69,27 @@ impl Rng {
 /// The tools of every random scenario: one of each kind that matters for running again.
 const TOOLS: [&str; 5] = ["once", "pure", "safe", "alone", "asks"];
 
+/// The events at whose landing something may happen.
+const MOMENTS: [&str; 17] = [
+    "execution.started",
+    "execution.settled",
+    "input.promoted",
+    "step.started",
+    "text.started",
+    "tool.called",
+    "tool.started",
+    "tool.success",
+    "tool.failed",
+    "interaction.requested",
+    "interrupt.recorded",
+    "step.streamed",
+    "step.ended",
+    "step.failed",
+    "retry.scheduled",
+    "compaction.started",
+    "compaction.ended",
+];
+
 /// How many plain answers stand behind the random ones, so that no request is one too many.
 const SPARE_ANSWERS: usize = 60;
 
@@ -63,6 +100,7 @@ pub fn scenario(seed: u64) -> Value {
     let answers = 1 + rng.below(4);
     let mut provider: Vec<Value> = (0..answers).map(|_| answer(&mut rng, &mut calls)).collect();
     provider.extend((0..SPARE_ANSWERS).map(|_| json!({"stream": [{"text": "Done."}, {"finish": {"reason": "stop"}}]})));
+    let stays = rng.chance(15);
     let mut scenario = json!({
         "name": format!("seed {seed}"),
         "settings": {
@@ -76,13 +114,23 @@ pub fn scenario(seed: u64) -> Value {
         },
         "tools": tools(&mut rng),
         "provider": provider,
-        "script": script(&mut rng),
+        "script": if stays { waiting_script(&mut rng) } else { script(&mut rng) },
     });
+    let mut store = Vec::new();
     if rng.chance(30) {
-        scenario["store"] = json!([{"delay": 1 + rng.below(40)}]);
+        store.push(json!({"delay": 1 + rng.below(40)}));
     }
-    if rng.chance(10) {
-        scenario["store"] = json!([{"lose_hints": true}]);
+    if !stays && rng.chance(10) {
+        store.push(json!({"lose_hints": true}));
+    }
+    if !stays && rng.chance(25) {
+        let then =
+            ["crash_before", "crash_after", "crash_after", "unavailable", "unknown_landed", "unknown_lost", "fenced"];
+        let at = json!({"event": rng.pick(&MOMENTS), "nth": 1 + rng.below(3)});
+        store.push(json!({"at": at, "then": rng.pick(&then)}));
+    }
+    if !store.is_empty() {
+        scenario["store"] = Value::Array(store);
     }
     scenario
 }
@@ -115,6 +163,9 @@ fn run(rng: &mut Rng) -> Value {
     }
     if rng.chance(50) {
         actions.push(json!({"sleep": rng.time()}));
+    }
+    if rng.chance(5) {
+        actions.push(json!({"ask": "Which one?"}));
     }
     actions.push(match rng.below(20) {
         0 => json!({"fail": "no"}),
@@ -222,12 +273,8 @@ fn script(rng: &mut Rng) -> Value {
     let mut prompts = 0;
     for _ in 0..rng.below(6) {
         items.push(json!({"advance": rng.time()}));
-        match rng.below(10) {
-            0..=2 => {
-                prompts += 1;
-                let delivery = if rng.chance(60) { "steer" } else { "queue" };
-                items.push(json!({"prompt": format!("prompt {prompts}"), "delivery": delivery}));
-            }
+        match rng.below(12) {
+            0..=2 => items.push(prompt(rng, &mut prompts)),
             3 | 4 => items.push(json!({"interrupt": {}})),
             5 => items.push(json!({"compact": {}})),
             6 => {
@@ -235,9 +282,63 @@ fn script(rng: &mut Rng) -> Value {
                 items.push(json!({"start": {}}));
             }
             7 => items.push(json!({"start": {}})),
+            8 | 9 => {
+                let act = match rng.below(5) {
+                    0 => json!({"crash": {}}),
+                    1 => json!({"interrupt": {}}),
+                    2 => json!({"compact": {}}),
+                    _ => late_prompt(rng),
+                };
+                items.push(json!({"when": moment(rng), "do": act}));
+            }
             _ => {}
         }
     }
     items.extend([json!({"advance": 20_000}), json!({"run": {}}), json!({"run": {}})]);
     Value::Array(items)
+}
+
+/// A driver that starts runs and only waits from then on: whatever comes must be seen without a further run.
+fn waiting_script(rng: &mut Rng) -> Value {
+    let mut items = vec![json!({"prompt": "Hello"}), json!({"start": {}})];
+    let mut prompts = 0;
+    for _ in 0..1 + rng.below(4) {
+        match rng.below(8) {
+            0..=2 => items.push(prompt(rng, &mut prompts)),
+            3 => items.push(json!({"interrupt": {}})),
+            4 => items.push(json!({"start": {}})),
+            _ => {
+                let act = if rng.chance(80) { late_prompt(rng) } else { json!({"interrupt": {}}) };
+                items.push(json!({"when": moment(rng), "do": act}));
+            }
+        }
+        items.push(json!({"advance": rng.time()}));
+    }
+    items.push(json!({"advance": 60_000}));
+    Value::Array(items)
+}
+
+/// A prompt with a text of its own; the numbers are in the order in which they are said.
+fn prompt(rng: &mut Rng, prompts: &mut u32) -> Value {
+    *prompts += 1;
+    json!({"prompt": format!("prompt {prompts}"), "delivery": delivery(rng)})
+}
+
+/// A prompt that comes when something happens: nobody knows beforehand which is said first.
+fn late_prompt(rng: &mut Rng) -> Value {
+    json!({"prompt": format!("late {}", rng.next_u64()), "delivery": delivery(rng)})
+}
+
+fn delivery(rng: &mut Rng) -> &'static str {
+    if rng.chance(60) { "steer" } else { "queue" }
+}
+
+/// When a trigger fires: an event lands, or a call's tool has begun.
+fn moment(rng: &mut Rng) -> Value {
+    if rng.chance(20) {
+        return json!({"running": format!("c{}", rng.below(4))});
+    }
+    // The moment at which a session falls asleep is where input gets lost.
+    let event = if rng.chance(15) { "execution.settled" } else { *rng.pick(&MOMENTS) };
+    json!({"event": event, "nth": 1 + rng.below(3)})
 }
