@@ -9,10 +9,12 @@ use async_trait::async_trait;
 use serde_json::json;
 use settled_ledger::check::check_log;
 use settled_ledger::{LiveEvent, Outcome};
-use settled_provider_api::{FixedKey, ModelInfo, ModelRef};
+use settled_provider_api::{ErrorClass, FixedKey, ModelInfo, ModelRef, ProviderError, Usage};
 use settled_provider_openai::chat::OpenAiChat;
 use settled_runner::{Agent, Runner, Session, SessionEvent, Settings};
 use settled_store_sqlite::SqliteStore;
+use settled_testkit::server::{Server, Wire};
+use settled_testkit::{Script, Stream, script};
 use settled_tool_files::Files;
 use settled_tool_shell::Shell;
 use settled_tools_api::{Decision, Policy, PolicyCall, SessionId, Toolbox};
@@ -21,17 +23,20 @@ use tokio::time::timeout;
 use crate::args::Demo;
 use crate::data::{self, DataFolder};
 use crate::exit::{Exit, Failure};
-use crate::server::{Part, Reply, Server};
 use crate::{check, text, timeline};
 
 /// How long a scene may take before something is wrong with this machine.
 const LIMIT: Duration = Duration::from_secs(30);
 
+/// How many requests the scenes make in all.
+const REQUESTS: usize = 15;
+
 /// One thing that happens, and what it shows.
 struct Scene {
     title: &'static str,
     prompt: &'static str,
-    replies: Vec<Reply>,
+    /// Adds what the model answers to the script.
+    answers: fn(Script) -> Script,
     act: Act,
     outcome: Outcome,
 }
@@ -55,10 +60,8 @@ pub(crate) async fn demo(args: Demo) -> Result<Exit, Failure> {
     let data = DataFolder::choose(Some(folder.path().join("data")))?;
     let store = data.open()?;
 
-    let mut scenes = scenes();
-    let replies: Vec<Reply> = scenes.iter_mut().flat_map(|scene| std::mem::take(&mut scene.replies)).collect();
-    let requests = replies.len();
-    let server = Server::start(replies).await;
+    let scenes = scenes();
+    let server = Server::start(scenes.iter().fold(script(), |script, scene| (scene.answers)(script))).await;
     let server = server.map_err(|error| Failure::failed(format!("no server can be started on 127.0.0.1: {error}")))?;
     let runner = runner(&server, &store, &work)?;
     let id = SessionId::new("demo")?;
@@ -79,7 +82,8 @@ pub(crate) async fn demo(args: Demo) -> Result<Exit, Failure> {
         as_scripted &= settled.outcome == scene.outcome;
     }
     runner.shutdown(Duration::from_secs(1)).await;
-    as_scripted &= server.requests().len() == requests && !work.join("poem.txt").exists();
+    let requests = server.requests().len();
+    as_scripted &= requests == REQUESTS && server.faults().is_empty() && !work.join("poem.txt").exists();
 
     let log = data::whole_log(&store, &id).await?;
     let mut out = io::stdout().lock();
@@ -154,7 +158,7 @@ async fn question(session: &Session) -> Result<String, Failure> {
 }
 
 fn runner(server: &Server, store: &SqliteStore, work: &Path) -> Result<Runner, Failure> {
-    let chat = OpenAiChat::new(server.base_url(), Arc::new(FixedKey::none()));
+    let chat = OpenAiChat::new(server.base_url(Wire::Chat), Arc::new(FixedKey::none()));
     let chat = chat.map_err(|error| Failure::failed(error.to_string()))?;
     let files = Files::new(work).map_err(|error| Failure::failed(error.to_string()))?;
     let shell = Shell::new(work).map_err(|error| Failure::failed(error.to_string()))?;
@@ -186,86 +190,99 @@ impl Policy for AskBeforeRemoving {
     }
 }
 
-fn scenes() -> Vec<Scene> {
-    let shell = |id: &str, command: &str| Part::call(id, "shell", json!({"command": command}));
-    let poem = json!({"path": "poem.txt", "content": "Roses are red\nViolets are blue\n"});
-    let overflow = json!({
-        "message": "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.",
-        "type": "invalid_request_error", "code": "context_length_exceeded",
-    });
-    let refused = json!({"error": {
-        "message": "The model `scripted` does not exist or you do not have access to it.",
-        "type": "invalid_request_error", "code": "model_not_found",
-    }});
-    let overloaded = json!({"error": {"message": "The server is overloaded.", "type": "server_error"}});
-    vec![
+fn scenes() -> [Scene; 8] {
+    [
         Scene {
             title: "A step of text",
             prompt: "What do you do?",
-            replies: vec![Reply::text("I run the tools you gave me, and every step of mine settles.")],
+            answers: |script| says(script, "I run the tools you gave me, and every step of mine settles."),
             act: Act::Nothing,
             outcome: Outcome::Completed,
         },
         Scene {
             title: "Two tools at once, then another",
             prompt: "Fetch two colours and write a poem.",
-            replies: vec![
-                Reply::calls([shell("c1", "sleep 0.2; echo red"), shell("c2", "sleep 0.2; echo blue")]),
-                Reply::calls([Part::call("c3", "write_file", poem)]),
-                Reply::text("The poem is in poem.txt."),
-            ],
+            answers: |script| {
+                let poem = json!({"path": "poem.txt", "content": "Roses are red\nViolets are blue\n"});
+                let script = runs(script, &["sleep 0.2; echo red", "sleep 0.2; echo blue"]);
+                says(script.step(|s| s.call("write_file", poem).finish()), "The poem is in poem.txt.")
+            },
             act: Act::Nothing,
             outcome: Outcome::Completed,
         },
         Scene {
             title: "An interrupt in the middle of a tool",
             prompt: "Do something that takes long.",
-            replies: vec![Reply::calls([shell("c4", "echo working; sleep 30; echo done")])],
+            answers: |script| runs(script, &["echo working; sleep 30; echo done"]),
             act: Act::Interrupt,
             outcome: Outcome::Interrupted,
         },
         Scene {
             title: "The step after it",
             prompt: "What became of it?",
-            replies: vec![Reply::text("The command was interrupted; it may have done a part of its work.")],
+            answers: |script| says(script, "The command was interrupted; it may have done a part of its work."),
             act: Act::Nothing,
             outcome: Outcome::Completed,
         },
         Scene {
             title: "A provider that is overloaded, and then cuts its answer",
             prompt: "Are you still there?",
-            replies: vec![
-                Reply::Status(503, overloaded),
-                Reply::Stream(vec![Part::text("I was here all "), Part::Cut]),
-                Reply::text("the time."),
-            ],
+            answers: |script| {
+                let cut = ProviderError::new(ErrorClass::Transport, "");
+                let script = script.fail(ProviderError::new(ErrorClass::Overloaded, "The server is overloaded."));
+                let script = script.step(|s| s.text_start("t").text_delta("t", "I was here all ").throw(cut));
+                says(script, "the time.")
+            },
             act: Act::Nothing,
             outcome: Outcome::Completed,
         },
         Scene {
             title: "A provider that fails",
             prompt: "And now?",
-            replies: vec![Reply::Status(404, refused)],
+            answers: |script| {
+                let why = "The model `scripted` does not exist or you do not have access to it.";
+                script.fail(
+                    ProviderError::new(ErrorClass::InvalidRequest, why).status(404).code("model_not_found".to_owned()),
+                )
+            },
             act: Act::Nothing,
             outcome: Outcome::Failed,
         },
         Scene {
             title: "A context that is too long: held, summarised, tried again",
             prompt: "Go on, please.",
-            replies: vec![
-                Reply::Stream(vec![Part::Error(overflow)]),
-                Reply::text("Goal: show what settled does. Done: a poem in poem.txt, among other things."),
-                Reply::text("I have made room, and here I am."),
-            ],
+            answers: |script| {
+                let why = "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.";
+                let script = script.step(|s| s.error(ProviderError::new(ErrorClass::ContextOverflow, why)));
+                let summary = "Goal: show what settled does. Done: a poem in poem.txt, among other things.";
+                says(says(script, summary), "I have made room, and here I am.")
+            },
             act: Act::Nothing,
             outcome: Outcome::Completed,
         },
         Scene {
             title: "A call that waits for approval, which another process gives",
             prompt: "Clean up.",
-            replies: vec![Reply::calls([shell("c5", "rm poem.txt")]), Reply::text("The poem is gone.")],
+            answers: |script| says(runs(script, &["rm poem.txt"]), "The poem is gone."),
             act: Act::ApproveElsewhere,
             outcome: Outcome::Completed,
         },
     ]
+}
+
+/// An answer of text, a word at a time.
+fn says(script: Script, text: &str) -> Script {
+    script.step(|stream| {
+        let open = stream.text_start("t");
+        let said = text.split_inclusive(' ').fold(open, |stream, word| stream.text_delta("t", word));
+        said.text_end("t", None).usage(Usage::new(12, 5)).finish()
+    })
+}
+
+/// An answer of calls of the shell.
+fn runs(script: Script, commands: &[&str]) -> Script {
+    script.step(|stream| {
+        let call = |stream: Stream, command: &&str| stream.call("shell", json!({"command": command}));
+        commands.iter().fold(stream, call).usage(Usage::new(20, 10)).finish()
+    })
 }

@@ -97,8 +97,6 @@ mod import;
 
 mod demo;
 
-pub mod server;
-
 mod text;
 
 mod signals;

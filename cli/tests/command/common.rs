@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use settled_cli::server::{Part, Reply, Server};
+use settled_provider_api::Usage;
+use settled_testkit::server::{Server, Wire};
+use settled_testkit::{Script, Stream};
 use tempfile::TempDir;
 
 /// How long to wait for another process before giving up; nothing is asserted about it.
@@ -35,7 +37,7 @@ impl From<Output> for Ended {
 }
 
 impl World {
-    pub(crate) async fn new(script: impl IntoIterator<Item = Reply>) -> Self {
+    pub(crate) async fn new(script: Script) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("work")).unwrap();
         Self { folder, server: Server::start(script).await.unwrap() }
@@ -76,8 +78,13 @@ impl World {
         self.settled(arguments).output().unwrap().into()
     }
 
+    /// The base URL of Chat Completions.
+    pub(crate) fn base_url(&self) -> String {
+        self.server.base_url(Wire::Chat)
+    }
+
     fn run_command(&self, session: &str, prompt: &str, more: &[&str]) -> Command {
-        let base_url = self.server.base_url();
+        let base_url = self.base_url();
         let mut command = self.settled(&["run", prompt, "--session", session, "--base-url", &base_url, "--folder"]);
         command.arg(self.file("")).args(more);
         command
@@ -150,9 +157,17 @@ impl Running {
     }
 }
 
-/// A call of the shell.
-pub(crate) fn shell(id: &str, command: &str) -> Part {
-    Part::call(id, "shell", json!({"command": command}))
+/// An answer of text alone.
+pub(crate) fn says(text: &str) -> impl FnOnce(Stream) -> Stream {
+    move |stream| stream.text(text).usage(Usage::new(12, 5)).finish()
+}
+
+/// An answer of calls of the shell alone: their ids and commands.
+pub(crate) fn shells<const N: usize>(calls: [(&str, &str); N]) -> impl FnOnce(Stream) -> Stream {
+    move |stream| {
+        let call = |stream: Stream, (id, command)| stream.call_as(id, "shell", json!({"command": command}));
+        calls.into_iter().fold(stream, call).finish()
+    }
 }
 
 /// Every line as JSON.

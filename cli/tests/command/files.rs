@@ -4,9 +4,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use settled_cli::server::Reply;
+use settled_testkit::script;
 
-use crate::common::{Ended, World, shell};
+use crate::common::{Ended, World, says, shells};
 
 /// Runs the command with another folder of sessions.
 fn elsewhere(world: &World, arguments: &[&str]) -> Ended {
@@ -29,12 +29,13 @@ fn export(world: &World, session: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_goes_on_in_another_folder() {
-    let world = World::new([
-        Reply::calls([shell("a", "echo hi")]),
-        Reply::text("It says hi."),
-        Reply::calls([shell("b", "touch acted")]),
-        Reply::text("Done."),
-    ])
+    let world = World::new(
+        script()
+            .step(shells([("a", "echo hi")]))
+            .step(says("It says hi."))
+            .step(shells([("b", "touch acted")]))
+            .step(says("Done.")),
+    )
     .await;
     assert_eq!(world.run("s", "Go", &["--tools", "shell", "--ask", "none"]).code, Some(0));
     let parked = world.run("s", "Act", &["--ask", "shell"]);
@@ -72,7 +73,7 @@ async fn a_session_goes_on_in_another_folder() {
 /// An import that reads its file from standard input, of a session whose input nobody has taken yet.
 #[tokio::test(flavor = "multi_thread")]
 async fn pending_input_comes_along() {
-    let world = World::new([Reply::calls([shell("a", "touch acted")]), Reply::text("Both.")]).await;
+    let world = World::new(script().step(shells([("a", "touch acted")])).step(says("Both."))).await;
     assert_eq!(world.run("s", "One", &["--tools", "shell", "--ask", "shell"]).code, Some(3));
     assert_eq!(world.run("s", "Two", &["--tools", "shell", "--ask", "shell"]).code, Some(3));
     assert_eq!(world.end(&["approve", "s"]).code, Some(0));
@@ -88,7 +89,7 @@ async fn pending_input_comes_along() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_refused_leaves_nothing() {
-    let world = World::new([Reply::text("One.")]).await;
+    let world = World::new(script().step(says("One."))).await;
     assert_eq!(world.run("s", "a", &[]).code, Some(0));
     let file = export(&world, "s");
     let sound = std::fs::read_to_string(&file).unwrap();
@@ -113,7 +114,7 @@ async fn a_file_that_is_refused_leaves_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_runs_is_exported_and_not_imported_over() {
-    let world = World::new([Reply::calls([shell("a", "touch running; until [ -e go ]; do sleep 0.02; done")])]).await;
+    let world = World::new(script().step(shells([("a", "touch running; until [ -e go ]; do sleep 0.02; done")]))).await;
     let mut running = world.start("s", "One", &["--tools", "shell"]);
     running.wait_for(&world.file("running"));
     let file = export(&world, "s");
@@ -133,7 +134,7 @@ async fn a_session_that_runs_is_exported_and_not_imported_over() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn mistakes_with_files_say_what_to_do() {
-    let world = World::new([Reply::text("One.")]).await;
+    let world = World::new(script().step(says("One."))).await;
     assert_eq!(world.run("s", "a", &[]).code, Some(0));
     let cases: &[(&[&str], &str)] = &[
         (&["export", "nobody"], "there is no session `nobody`: `settled sessions` lists"),

@@ -1,13 +1,13 @@
 //! A command that is stopped, killed or told to leave, and goes on: no tool runs twice, and every call has its outcome.
 
 use rustix::process::Signal;
-use settled_cli::server::{Part, Reply};
+use settled_testkit::{Script, script};
 
-use crate::common::{World, shell};
+use crate::common::{World, says, shells};
 
 /// Two commands for a shell that runs one at a time: the second waits for its turn while the first runs.
-fn two_commands() -> Reply {
-    Reply::calls([shell("a", "echo first >> acted; sleep 600"), shell("b", "echo second >> acted")])
+fn two_commands() -> Script {
+    script().step(shells([("a", "echo first >> acted; sleep 600"), ("b", "echo second >> acted")]))
 }
 
 const TOOLS: [&str; 2] = ["--tools", "shell"];
@@ -21,9 +21,9 @@ enum Blow {
     InterruptTwice,
 }
 
-async fn check(blow: Blow, first: Reply, code: Option<i32>, said: &str) {
+async fn check(blow: Blow, first: Script, code: Option<i32>, said: &str) {
     // What was unfinished goes on by itself; what is said meanwhile joins it.
-    let world = World::new([first, Reply::text("I go on.")]).await;
+    let world = World::new(first.step(says("I go on."))).await;
     let mut running = world.start("s", "Go", &TOOLS);
     running.wait_for(&world.file("acted"));
     match blow {
@@ -70,16 +70,16 @@ async fn a_run_that_is_told_to_stop_goes_on_later() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_interrupt_leaves_at_once() {
-    let resisting = Reply::calls([
-        shell("a", "trap '' TERM; echo first >> acted; while :; do sleep 600; done"),
-        shell("b", "echo second >> acted"),
-    ]);
+    let resisting = script().step(shells([
+        ("a", "trap '' TERM; echo first >> acted; while :; do sleep 600; done"),
+        ("b", "echo second >> acted"),
+    ]));
     check(Blow::InterruptTwice, resisting, Some(130), "left at once").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupt_settles_and_says_what_was_kept() {
-    let world = World::new([two_commands(), Reply::text("Where were we?")]).await;
+    let world = World::new(two_commands().step(says("Where were we?"))).await;
     let mut running = world.start("s", "Go", &TOOLS);
     running.wait_for(&world.file("acted"));
     running.signal(Signal::INT);
@@ -102,7 +102,7 @@ async fn an_interrupt_settles_and_says_what_was_kept() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupt_in_the_text_keeps_the_text() {
-    let world = World::new([Reply::Stream(vec![Part::text("Half an "), Part::Hang])]).await;
+    let world = World::new(script().step(|s| s.text_start("t").text_delta("t", "Half an ").hang())).await;
     let mut running = world.start("s", "Go", &["--json"]);
     let out = running.child.stdout.take().unwrap();
     // The text has come when its first delta is there.

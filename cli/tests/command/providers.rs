@@ -1,16 +1,17 @@
 //! Runs over each wire: where requests go and with which key, what goes back, and how a session goes on with another provider.
 
-use serde_json::{Value, json};
-use settled_cli::server::{Received, Reply};
+use serde_json::json;
+use settled_provider_api::{ErrorClass, ProviderError};
+use settled_testkit::server::{Received, Wire};
+use settled_testkit::{Stream, script};
 
-use crate::common::{Ended, World};
+use crate::common::{Ended, World, says};
 
-/// A wire as the command knows it.
+/// A provider as the command knows it.
 #[derive(Clone, Copy, Debug)]
-struct Wire {
+struct Vendor {
     provider: &'static str,
-    /// Behind the server's address.
-    base: &'static str,
+    wire: Wire,
     /// Where requests go.
     target: &'static str,
     /// The model where none is named.
@@ -21,37 +22,37 @@ struct Wire {
     header: (&'static str, &'static str),
 }
 
-const WIRES: [Wire; 4] = [
-    Wire {
+const VENDORS: [Vendor; 4] = [
+    Vendor {
         provider: "openai-chat",
-        base: "/v1",
+        wire: Wire::Chat,
         target: "/v1/chat/completions",
         model: "gpt-4.1-mini",
         base_url_from: "OPENAI_BASE_URL",
         key_from: "OPENAI_API_KEY",
         header: ("authorization", "Bearer "),
     },
-    Wire {
+    Vendor {
         provider: "openai",
-        base: "/v1",
+        wire: Wire::Responses,
         target: "/v1/responses",
         model: "gpt-4.1-mini",
         base_url_from: "OPENAI_BASE_URL",
         key_from: "OPENAI_API_KEY",
         header: ("authorization", "Bearer "),
     },
-    Wire {
+    Vendor {
         provider: "anthropic",
-        base: "",
+        wire: Wire::Messages,
         target: "/v1/messages",
         model: "claude-haiku-4-5",
         base_url_from: "ANTHROPIC_BASE_URL",
         key_from: "ANTHROPIC_API_KEY",
         header: ("x-api-key", ""),
     },
-    Wire {
+    Vendor {
         provider: "gemini",
-        base: "/v1beta",
+        wire: Wire::Gemini,
         target: "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse",
         model: "gemini-2.5-flash",
         base_url_from: "GOOGLE_GEMINI_BASE_URL",
@@ -63,122 +64,19 @@ const WIRES: [Wire; 4] = [
 /// What only its own provider may be given back.
 const STATE: &str = "b3BhcXVl";
 
-/// A body of server-sent events.
-fn events(events: impl IntoIterator<Item = Value>) -> Reply {
-    let event = |event: Value| {
-        let name = event["type"].as_str().map(|name| format!("event: {name}\n")).unwrap_or_default();
-        format!("{name}data: {event}\n\n")
-    };
-    let body: String = events.into_iter().map(event).collect();
-    Reply::Recorded { status: 200, content_type: "text/event-stream".to_owned(), body: body.into_bytes() }
+/// An answer: reasoning with state, where the wire has any, and a call of the shell.
+fn acts(command: &str) -> impl FnOnce(Stream) -> Stream {
+    let input = json!({"command": command});
+    move |stream| stream.reasoning("I look.", json!(STATE)).call_as("call_1", "shell", input).finish()
 }
 
-impl Wire {
+impl Vendor {
     fn url(&self, world: &World) -> String {
-        world.server.base_url().replace("/v1", self.base)
-    }
-
-    /// An answer: text, and at its end.
-    fn text(&self, text: &str) -> Reply {
-        match self.provider {
-            "openai-chat" => events([
-                json!({"id": "r", "choices": [{"index": 0, "delta": {"content": text}}]}),
-                json!({"id": "r", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}),
-            ]),
-            "openai" => {
-                let item = json!({
-                    "type": "message", "id": "m", "role": "assistant", "status": "completed",
-                    "content": [{"type": "output_text", "text": text, "annotations": []}],
-                });
-                events([
-                    json!({"type": "response.created", "response": {"id": "r", "status": "in_progress", "output": []}}),
-                    json!({"type": "response.output_item.added", "output_index": 0, "item": {
-                        "type": "message", "id": "m", "role": "assistant", "status": "in_progress", "content": [],
-                    }}),
-                    json!({"type": "response.content_part.added", "output_index": 0, "content_index": 0, "item_id": "m",
-                        "part": {"type": "output_text", "text": "", "annotations": []}}),
-                    json!({"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "item_id": "m",
-                        "delta": text}),
-                    json!({"type": "response.output_text.done", "output_index": 0, "content_index": 0, "item_id": "m",
-                        "text": text}),
-                    json!({"type": "response.output_item.done", "output_index": 0, "item": item}),
-                    json!({"type": "response.completed", "response": {"id": "r", "status": "completed", "output": [item]}}),
-                ])
-            }
-            "anthropic" => events([
-                json!({"type": "message_start", "message": {"id": "r", "model": "m", "role": "assistant", "content": [],
-                    "usage": {"input_tokens": 3, "output_tokens": 1}}}),
-                json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
-                json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}),
-                json!({"type": "content_block_stop", "index": 0}),
-                json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}}),
-                json!({"type": "message_stop"}),
-            ]),
-            _ => events([json!({"candidates": [
-                {"content": {"role": "model", "parts": [{"text": text}]}, "finishReason": "STOP", "index": 0},
-            ]})]),
-        }
-    }
-
-    /// An answer: reasoning with state, where the wire has any, and a call of the shell.
-    fn call(&self, command: &str) -> Reply {
-        let arguments = json!({"command": command});
-        match self.provider {
-            "openai-chat" => events([
-                json!({"id": "r", "choices": [{"index": 0, "delta": {"tool_calls": [
-                    {"index": 0, "id": "call_1", "function": {"name": "shell", "arguments": arguments.to_string()}},
-                ]}}]}),
-                json!({"id": "r", "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}),
-            ]),
-            "openai" => {
-                let reasoning = json!({"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": STATE});
-                let call = |arguments: &str| {
-                    json!({"type": "function_call", "id": "fc", "call_id": "call_1", "name": "shell",
-                        "arguments": arguments})
-                };
-                let (begun, done) = (call(""), call(&arguments.to_string()));
-                events([
-                    json!({"type": "response.created", "response": {"id": "r", "status": "in_progress", "output": []}}),
-                    json!({"type": "response.output_item.added", "output_index": 0,
-                        "item": {"type": "reasoning", "id": "rs", "summary": []}}),
-                    json!({"type": "response.output_item.done", "output_index": 0, "item": reasoning}),
-                    json!({"type": "response.output_item.added", "output_index": 1, "item": begun}),
-                    json!({"type": "response.function_call_arguments.done", "output_index": 1, "item_id": "fc",
-                        "arguments": arguments.to_string()}),
-                    json!({"type": "response.output_item.done", "output_index": 1, "item": done}),
-                    json!({"type": "response.completed", "response": {"id": "r", "status": "completed",
-                        "output": [reasoning, done]}}),
-                ])
-            }
-            "anthropic" => events([
-                json!({"type": "message_start", "message": {"id": "r", "model": "m", "role": "assistant", "content": []}}),
-                json!({"type": "content_block_start", "index": 0, "content_block":
-                    {"type": "thinking", "thinking": "", "signature": ""}}),
-                json!({"type": "content_block_delta", "index": 0, "delta":
-                    {"type": "thinking_delta", "thinking": "I look."}}),
-                json!({"type": "content_block_delta", "index": 0, "delta":
-                    {"type": "signature_delta", "signature": STATE}}),
-                json!({"type": "content_block_stop", "index": 0}),
-                json!({"type": "content_block_start", "index": 1, "content_block":
-                    {"type": "tool_use", "id": "toolu_1", "name": "shell", "input": {}}}),
-                json!({"type": "content_block_delta", "index": 1, "delta":
-                    {"type": "input_json_delta", "partial_json": arguments.to_string()}}),
-                json!({"type": "content_block_stop", "index": 1}),
-                json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}}),
-                json!({"type": "message_stop"}),
-            ]),
-            _ => events([json!({"candidates": [{
-                "content": {"role": "model", "parts": [
-                    {"functionCall": {"name": "shell", "args": arguments}, "thoughtSignature": STATE},
-                ]},
-                "finishReason": "STOP",
-                "index": 0,
-            }]})]),
-        }
+        world.server.base_url(self.wire)
     }
 
     fn has_state(&self) -> bool {
-        self.provider != "openai-chat"
+        self.wire != Wire::Chat
     }
 
     /// Holds a request to have come on this wire, for its model, with this key.
@@ -198,37 +96,38 @@ fn completed(ended: &Ended, out: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_wire_is_spoken_and_remembered() {
-    for wire in WIRES {
-        let world = World::new([wire.call("echo seen"), wire.text("One."), wire.text("Two.")]).await;
-        let flags = ["--provider", wire.provider, "--base-url", &wire.url(&world), "--tools", "shell"];
+    for vendor in VENDORS {
+        let world = World::new(script().step(acts("echo seen")).step(says("One.")).step(says("Two."))).await;
+        let flags = ["--provider", vendor.provider, "--base-url", &vendor.url(&world), "--tools", "shell"];
         let run = |arguments: &[&str]| -> Ended {
-            world.settled(arguments).env(wire.key_from, " k-123 ").output().unwrap().into()
+            world.settled(arguments).env(vendor.key_from, " k-123 ").output().unwrap().into()
         };
         completed(&run(&[&["run", "Look", "--session", "s"], &flags[..]].concat()), "One.\n");
         completed(&run(&["run", "Again", "--session", "s"]), "Two.\n");
 
         let requests = world.server.requests();
-        assert_eq!(requests.len(), 3, "{wire:?}");
+        assert_eq!(requests.len(), 3, "{vendor:?}");
         for (place, request) in requests.iter().enumerate() {
-            wire.asked(request, Some("k-123"));
+            vendor.asked(request, Some("k-123"));
             let body = request.body.to_string();
-            assert_eq!(body.contains("seen"), place > 0, "{wire:?}: the call and its result: {body}");
-            assert_eq!(body.contains(STATE), wire.has_state() && place > 0, "{wire:?}: {body}");
-            assert_eq!(body.contains("One."), place == 2, "{wire:?}: {body}");
+            assert_eq!(body.contains("seen"), place > 0, "{vendor:?}: the call and its result: {body}");
+            assert_eq!(body.contains(STATE), vendor.has_state() && place > 0, "{vendor:?}: {body}");
+            assert_eq!(body.contains("One."), place == 2, "{vendor:?}: {body}");
         }
         let log = world.timeline("s");
-        assert!(log.contains(&format!("for {}/{}", wire.provider, wire.model)), "{wire:?}: {log}");
+        assert!(log.contains(&format!("for {}/{}", vendor.provider, vendor.model)), "{vendor:?}: {log}");
         let known = crate::common::lines(&world.end(&["sessions", "--json"]).out);
-        assert_eq!(known[0]["tags"]["provider"], wire.provider);
+        assert_eq!(known[0]["tags"]["provider"], vendor.provider);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_goes_on_with_any_other_provider() {
-    for from in WIRES {
-        for to in WIRES.into_iter().filter(|to| to.provider != from.provider) {
+    for from in VENDORS {
+        for to in VENDORS.into_iter().filter(|to| to.provider != from.provider) {
             let world =
-                World::new([from.call("echo seen"), from.text("One."), to.text("Two."), to.text("Three.")]).await;
+                World::new(script().step(acts("echo seen")).step(says("One.")).step(says("Two.")).step(says("Three.")))
+                    .await;
             let run = |arguments: &[&str]| -> Ended {
                 world.settled(arguments).env(to.base_url_from, to.url(&world)).output().unwrap().into()
             };
@@ -254,8 +153,8 @@ async fn a_session_goes_on_with_any_other_provider() {
 /// A switch that was handed in while the session waited for a person is still made by a later run.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_switch_that_is_still_to_be_made_is_known_to_the_next_run() {
-    let [chat, _, anthropic, _] = WIRES;
-    let script = [chat.call("touch acted"), chat.text("One."), anthropic.text("Two."), anthropic.text("Three.")];
+    let [chat, _, anthropic, _] = VENDORS;
+    let script = script().step(acts("touch acted")).step(says("One.")).step(says("Two.")).step(says("Three."));
     let world = World::new(script).await;
     let run = |arguments: &[&str]| -> Ended {
         let mut command = world.settled(arguments);
@@ -276,31 +175,37 @@ async fn a_switch_that_is_still_to_be_made_is_known_to_the_next_run() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_or_refused_key_is_named() {
-    for wire in WIRES {
-        let refusal =
-            Reply::Status(401, json!({"error": {"type": "authentication_error", "message": "invalid x-api-key"}}));
-        let world = World::new([refusal]).await;
-        let missing = world.end(&["run", "Hi", "--provider", wire.provider]);
+    for vendor in VENDORS {
+        let world = World::new(script().fail(ProviderError::new(ErrorClass::Auth, "invalid x-api-key"))).await;
+        let missing = world.end(&["run", "Hi", "--provider", vendor.provider]);
         assert_eq!(missing.code, Some(2), "{missing:?}");
-        assert!(missing.err.contains(&format!("set {}", wire.key_from)), "{wire:?}: {missing:?}");
-        let refused =
-            world.end(&["run", "Hi", "--provider", wire.provider, "--base-url", &wire.url(&world), "--retries", "0"]);
+        assert!(missing.err.contains(&format!("set {}", vendor.key_from)), "{vendor:?}: {missing:?}");
+        let refused = world.end(&[
+            "run",
+            "Hi",
+            "--provider",
+            vendor.provider,
+            "--base-url",
+            &vendor.url(&world),
+            "--retries",
+            "0",
+        ]);
         assert_eq!(refused.code, Some(1), "{refused:?}");
-        assert!(refused.err.contains(&format!("check {}", wire.key_from)), "{wire:?}: {refused:?}");
+        assert!(refused.err.contains(&format!("check {}", vendor.key_from)), "{vendor:?}: {refused:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_are_not_in_the_environment_of_the_shell() {
-    let wire = WIRES[3];
-    let world = World::new([wire.call("env > seen"), wire.text("Done.")]).await;
+    let vendor = VENDORS[3];
+    let world = World::new(script().step(acts("env > seen")).step(says("Done."))).await;
     let mut command = world.settled(&["run", "Go", "--provider", "gemini", "--tools", "shell", "--folder"]);
-    command.arg(world.file("")).args(["--base-url", &wire.url(&world)]).env("GOOGLE_API_KEY", "k-google");
+    command.arg(world.file("")).args(["--base-url", &vendor.url(&world)]).env("GOOGLE_API_KEY", "k-google");
     for other in ["OPENAI_API_KEY", "ANTHROPIC_API_KEY"] {
         command.env(other, "k-other");
     }
     completed(&command.output().unwrap().into(), "Done.\n");
-    wire.asked(&world.server.requests()[0], Some("k-google"));
+    vendor.asked(&world.server.requests()[0], Some("k-google"));
     let seen = std::fs::read_to_string(world.file("seen")).unwrap();
     assert!(seen.contains("PATH=") && !seen.contains("k-google") && !seen.contains("k-other"), "{seen}");
 }

@@ -5,17 +5,18 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use settled_cli::server::{Part, Reply};
 use settled_ledger::WorkerId;
 use settled_ledger::store::Ownership;
+use settled_provider_api::{ErrorClass, ProviderError};
 use settled_store_sqlite::SqliteStore;
+use settled_testkit::{Script, script};
 use settled_tools_api::SessionId;
 
-use crate::common::{Ended, World, lines, shell};
+use crate::common::{Ended, World, lines, says, shells};
 
 /// A run of one prompt: its script, its flags, and how it ends.
 struct Case {
-    script: Vec<Reply>,
+    script: Script,
     flags: &'static [&'static str],
     code: i32,
     out: &'static str,
@@ -43,7 +44,7 @@ async fn check(case: Case) {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_is_streamed() {
     check(Case {
-        script: vec![Reply::text("Good day.")],
+        script: script().step(says("Good day.")),
         flags: &[],
         code: 0,
         out: "Good day.\n",
@@ -55,14 +56,13 @@ async fn an_answer_is_streamed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_tool_is_shown_with_its_time() {
-    let write = Part::call("a", "write_file", json!({"path": "notes.txt", "content": "one"}));
+    let note = json!({"path": "notes.txt", "content": "one"});
     check(Case {
-        script: vec![
-            Reply::calls([write]),
-            Reply::calls([shell("b", "cat notes.txt; exit 3")]),
-            Reply::calls([Part::call("c", "no_such_tool", json!({}))]),
-            Reply::text("Done."),
-        ],
+        script: script()
+            .step(|s| s.call("write_file", note).finish())
+            .step(shells([("b", "cat notes.txt; exit 3")]))
+            .step(|s| s.call("no_such_tool", json!({})).finish())
+            .step(says("Done.")),
         flags: &["--tools", "files,shell"],
         code: 0,
         out: "Done.\n",
@@ -86,9 +86,9 @@ async fn each_tool_is_shown_with_its_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_model_fails_and_says_where_to_look() {
-    let error = json!({"error": {"message": "The model `x` does not exist.", "code": "model_not_found"}});
+    let refusal = ProviderError::new(ErrorClass::InvalidRequest, "The model `x` does not exist.").status(404);
     check(Case {
-        script: vec![Reply::Status(404, error)],
+        script: script().fail(refusal.code("model_not_found".to_owned())),
         flags: &["--model", "x"],
         code: 1,
         out: "",
@@ -100,9 +100,9 @@ async fn a_refused_model_fails_and_says_where_to_look() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_key_fails_and_says_where_to_look() {
-    let error = json!({"error": {"message": "Incorrect API key provided.", "code": "invalid_api_key"}});
+    let refusal = ProviderError::new(ErrorClass::Auth, "Incorrect API key provided.");
     check(Case {
-        script: vec![Reply::Status(401, error)],
+        script: script().fail(refusal),
         flags: &[],
         code: 1,
         out: "",
@@ -115,7 +115,7 @@ async fn a_refused_key_fails_and_says_where_to_look() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_needs_approval_parks_the_run() {
     check(Case {
-        script: vec![Reply::calls([shell("a", "touch acted")])],
+        script: script().step(shells([("a", "touch acted")])),
         flags: &["--tools", "shell", "--ask", "shell"],
         code: 3,
         out: "",
@@ -127,7 +127,7 @@ async fn a_call_that_needs_approval_parks_the_run() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn events_are_json_lines() {
-    let world = World::new([Reply::calls([shell("a", "echo hi")]), Reply::text("It says hi.")]).await;
+    let world = World::new(script().step(shells([("a", "echo hi")])).step(says("It says hi."))).await;
     let ended = world.run("s", "Go", &["--tools", "shell", "--json"]);
     assert_eq!((ended.code, &*ended.err), (Some(0), ""), "{ended:?}");
     let events = lines(&ended.out);
@@ -160,7 +160,7 @@ async fn events_are_json_lines() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_remembers_what_it_was_made_with() {
-    let world = World::new([Reply::text("One."), Reply::text("Two."), Reply::text("Three.")]).await;
+    let world = World::new(script().step(says("One.")).step(says("Two.")).step(says("Three."))).await;
     let flags = ["--model", "first", "--tools", "shell", "--system", "Be brief."];
     assert_eq!(world.run("s", "a", &flags).out, "One.\n");
     assert_eq!(world.end(&["run", "b", "-s", "s"]).out, "Two.\n");
@@ -180,7 +180,7 @@ async fn a_session_remembers_what_it_was_made_with() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_are_listed_and_private() {
-    let world = World::new([Reply::text("One."), Reply::calls([shell("a", "true")])]).await;
+    let world = World::new(script().step(says("One.")).step(shells([("a", "true")]))).await;
     let none = world.end(&["sessions"]);
     assert_eq!((none.code, &*none.out), (Some(0), ""), "{none:?}");
     world.run("quiet", "a", &[]);
@@ -195,7 +195,7 @@ async fn sessions_are_listed_and_private() {
 
 /// Parks a call, hands in an answer from another process, and goes on.
 async fn answered(answer: &[&str]) -> (World, Ended) {
-    let world = World::new([Reply::calls([shell("a", "touch acted")]), Reply::text("So be it.")]).await;
+    let world = World::new(script().step(shells([("a", "touch acted")])).step(says("So be it."))).await;
     let parked = world.run("s", "Go", &["--tools", "shell", "--ask", "all"]);
     assert_eq!(parked.code, Some(3), "{parked:?}");
     let handed_in = world.end(answer);
@@ -237,7 +237,7 @@ async fn an_interrupt_from_another_process_settles_what_is_parked() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_process_hands_its_prompt_to_the_first() {
     let wait = "touch running; until [ -e go ]; do sleep 0.02; done";
-    let world = World::new([Reply::calls([shell("a", wait)]), Reply::text("To both.")]).await;
+    let world = World::new(script().step(shells([("a", wait)])).step(says("To both."))).await;
     let mut first = world.start("s", "One", &["--tools", "shell"]);
     first.wait_for(&world.file("running"));
     let mut second = world.start("s", "Two", &[]);
@@ -255,7 +255,7 @@ async fn a_second_process_hands_its_prompt_to_the_first() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_of_another_program_is_waited_for() {
-    let world = World::new([Reply::text("One."), Reply::text("Two.")]).await;
+    let world = World::new(script().step(says("One.")).step(says("Two."))).await;
     assert_eq!(world.run("s", "a", &[]).code, Some(0));
     let store = SqliteStore::open(world.data().join("sessions.db")).unwrap();
     let other = WorkerId::from_u128(7);
@@ -268,8 +268,8 @@ async fn a_session_of_another_program_is_waited_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_prompt_can_come_from_standard_input() {
     use std::io::Write;
-    let world = World::new([Reply::text("Read.")]).await;
-    let mut command = world.settled(&["run", "-", "--base-url", &world.server.base_url()]);
+    let world = World::new(script().step(says("Read."))).await;
+    let mut command = world.settled(&["run", "-", "--base-url", &world.base_url()]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"line one\nline two\n").unwrap();
     let ended = Ended::from(child.wait_with_output().unwrap());
@@ -279,7 +279,7 @@ async fn a_prompt_can_come_from_standard_input() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_demo_runs_to_its_end() {
-    let demo = World::new([]).await.end(&["demo"]);
+    let demo = World::new(script()).await.end(&["demo"]);
     assert_eq!(demo.code, Some(0), "{demo:?}");
     for words in ["settled interrupted", "settled provider_failed", "waits for approval", "every invariant holds"] {
         assert!(demo.out.contains(words), "`{words}` is not in {}", demo.out);
@@ -288,7 +288,7 @@ async fn the_demo_runs_to_its_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn mistakes_say_what_to_do() {
-    let world = World::new([]).await;
+    let world = World::new(script()).await;
     let nobody = "http://127.0.0.1:9/v1";
     let cases: &[(&[&str], i32, &str)] = &[
         // A server that was never reached is not waited for.
@@ -315,7 +315,7 @@ async fn mistakes_say_what_to_do() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_cannot_be_used_says_what_to_do() {
-    let world = World::new([]).await;
+    let world = World::new(script()).await;
     std::fs::create_dir(world.data()).unwrap();
     std::fs::write(world.data().join("sessions.db"), "this is no database, whatever its name says; ".repeat(100))
         .unwrap();
