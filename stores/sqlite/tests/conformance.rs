@@ -1,5 +1,11 @@
-//! The SQLite store on the suite: as it is, boxed, in an `Arc`, wrapped, and as two processes have it.
-#![expect(clippy::unwrap_used, reason = "a test may fail")]
+//! The SQLite store on the suite: as it is, boxed, in an `Arc`, wrapped, opened twice, and in two processes, one of which is another.
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
+
+#[path = "conformance/remote.rs"]
+mod remote;
+
+#[path = "conformance/wire.rs"]
+mod wire;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,6 +17,8 @@ use settled_ledger::store::Store;
 use settled_store_sqlite::SqliteStore;
 use settled_testkit::conformance::store::{Handles, StoreFixture, StoreSuite, Through, cases};
 
+use remote::Remote;
+
 /// How the store is handed to the suite.
 struct Sqlite {
     shape: fn(SqliteStore) -> Arc<dyn Store>,
@@ -21,7 +29,11 @@ enum Processes {
     /// Both handles are one store's.
     One,
     /// Each handle is a store of its own on the same file.
-    Two,
+    OneTwice,
+    /// The handle of everybody else is in another process.
+    TheyAreElsewhere,
+    /// The owner's handle is in another process.
+    OwnerIsElsewhere,
 }
 
 #[async_trait]
@@ -30,13 +42,21 @@ impl StoreFixture for Sqlite {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sessions.db");
         let open = |path: &Path| {
-            let builder = SqliteStore::builder(path).clock(clock.clone()).poll(Duration::from_millis(2));
+            let builder = SqliteStore::builder(path).clock(clock.clone()).poll(remote::POLL);
             builder.open().map_err(|error| error.to_string())
         };
         let here = open(&path)?;
         let there = match self.processes {
             Processes::One => here.clone(),
-            Processes::Two => open(&path)?,
+            Processes::OneTwice => open(&path)?,
+            Processes::TheyAreElsewhere => {
+                let there = Remote::start(&path, clock);
+                return Ok(Handles::new((self.shape)(here), Arc::new(there)).keeping(folder));
+            }
+            Processes::OwnerIsElsewhere => {
+                let there = Remote::start(&path, clock);
+                return Ok(Handles::new(Arc::new(there), (self.shape)(here)).keeping(folder));
+            }
         };
         Ok(Handles::new((self.shape)(here), (self.shape)(there)).keeping(folder))
     }
@@ -74,11 +94,27 @@ async fn wrapped() {
 }
 
 #[tokio::test]
-async fn two_processes() {
-    check(|store| Arc::new(store), Processes::Two).await;
+async fn opened_twice() {
+    check(|store| Arc::new(store), Processes::OneTwice).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_processes_on_many_threads() {
-    check(|store| Arc::new(store), Processes::Two).await;
+async fn opened_twice_on_many_threads() {
+    check(|store| Arc::new(store), Processes::OneTwice).await;
+}
+
+#[tokio::test]
+async fn two_processes() {
+    check(|store| Arc::new(store), Processes::TheyAreElsewhere).await;
+}
+
+#[tokio::test]
+async fn two_processes_the_other_way_round() {
+    check(|store| Arc::new(store), Processes::OwnerIsElsewhere).await;
+}
+
+/// The part of the other process.
+#[tokio::test]
+async fn other_process() {
+    remote::serve().await;
 }
