@@ -45,7 +45,12 @@ pub(crate) async fn run(args: Run, data: &DataFolder) -> Result<Exit, Failure> {
         return Err(Failure::usage(message));
     }
     // It runs when it is told to: once everything that this run says has been handed in.
-    let runner = builder.worker(hold.worker).serving(Serving::Asked).shared_store(Arc::new(store.clone())).build()?;
+    let runner = builder
+        .worker(hold.worker)
+        .serving(Serving::Asked)
+        .shared_store(Arc::new(store.clone()))
+        .fold_cache(store.clone())
+        .build()?;
     let mut shown = Shown::new(&args, &id, wiring.key_from());
     if let Shown::Screen(screen) = &mut shown {
         before.unfinished.iter().for_each(|recorded| screen.knows(recorded));

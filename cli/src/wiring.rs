@@ -17,7 +17,7 @@ use settled_provider_api::{
 use settled_provider_gemini::Gemini;
 use settled_provider_openai::chat::OpenAiChat;
 use settled_provider_openai::responses::OpenAiResponses;
-use settled_runner::{Agent, Builder, Runner, Settings};
+use settled_runner::{Agent, Builder, KnownSecrets, Runner, Settings};
 use settled_tool_files::Files;
 use settled_tool_shell::Shell;
 use settled_tools_api::{Decision, Policy, PolicyCall, Toolbox};
@@ -230,7 +230,9 @@ impl Wiring {
         for (model, endpoint) in &self.others {
             builder = builder.model(model.clone(), endpoint.open()?, ModelInfo::new());
         }
-        Ok(builder.tools(toolbox).agent(agent).policy(AskFor(self.ask.clone())).settings(settings))
+        // A key that somebody pastes, or that a tool prints, is not kept.
+        let keys = KnownSecrets::new(VENDORS.iter().filter_map(Vendor::key));
+        Ok(builder.tools(toolbox).agent(agent).policy(AskFor(self.ask.clone())).redactor(keys).settings(settings))
     }
 }
 

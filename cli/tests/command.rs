@@ -16,3 +16,6 @@ mod providers;
 
 #[path = "command/files.rs"]
 mod files;
+
+#[path = "command/secrets.rs"]
+mod secrets;
