@@ -249,9 +249,14 @@ impl StepLedger {
             call.raw.clone_from(&malformed.raw);
         }
         owed.extend(call.close_input(message, ordinal));
-        let why = words::not_json(&call.raw);
         let key = CallKey { step: message, ordinal };
-        owed.extend(self.settle(key, CallEnd::Answered, bad_arguments(key, ArgumentsFault::NotJson, &why)));
+        let failed = if call.hosted {
+            // The arguments were the provider's own business; what is missing here is its result.
+            failed_with(key, FailureCause::ResultMissing, "")
+        } else {
+            bad_arguments(key, ArgumentsFault::NotJson, &words::not_json(&call.raw))
+        };
+        owed.extend(self.settle(key, CallEnd::Answered, failed));
         Ok(owed)
     }
 
