@@ -2,11 +2,13 @@
 //!
 //! The numbers in the tests' docs are those of the behaviour catalogue.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 use settled_ledger::{Admission, DeltaKind, StreamExit, ToolOutcome, ToolUse};
 use settled_provider_api::{
     Annotation, BlockDelta, BlockEnd, BlockStart, ErrorClass, FinishReason, HostedError, HostedResult, MediaBlock,
-    ProviderError, ProviderEvent, ToolCallEvent, ToolInputMalformed, Usage,
+    ProviderError, ProviderEvent, ResponseInfo, ToolCallEvent, ToolInputMalformed, Usage,
 };
 use settled_tools_api::{Content, Media, ToolOutput};
 
@@ -98,6 +100,120 @@ fn authoritative_text_and_merged_state() {
             OVER,
         ],
     );
+}
+
+/// 8: state of reasoning that comes at the start, with an empty piece and at the end is merged; the later member wins.
+#[test]
+fn state_of_reasoning_is_merged() {
+    let state = |state: Value| Some(state);
+    let events = [
+        ProviderEvent::ReasoningStart(BlockStart::new(0, state(json!({"a": 1, "x": 1})))),
+        ProviderEvent::ReasoningDelta(BlockDelta::new(0, "Hm", None)),
+        ProviderEvent::ReasoningDelta(BlockDelta::new(0, "", state(json!({"b": 2, "x": 2})))),
+        ProviderEvent::ReasoningEnd(BlockEnd::new(0, None, state(json!({"c": 3, "x": 3})))),
+        stop(),
+    ];
+    check(
+        &events,
+        &[
+            r#"reasoning.started {"ordinal":0}"#,
+            r#"reasoning.ended {"ordinal":0,"state":{"a":1,"b":2,"c":3,"x":3},"text":"Hm"}"#,
+            OVER,
+        ],
+    );
+}
+
+/// 55: a hosted call whose adapter says that its arguments are no JSON stays the provider's own; its result is missing.
+#[test]
+fn a_malformed_hosted_call_stays_hosted() {
+    let malformed = ToolInputMalformed::new(0, "h", "search", true, "{x");
+    let mut bench = Bench::new();
+    assert_eq!(bench.say(&ProviderEvent::ToolInputMalformed(malformed)), None);
+    bench.stream(&[stop()]);
+    bench.settle();
+    let said: Vec<_> = lines(&bench.log[2..]).into_iter().filter(|line| !line.starts_with("step.")).collect();
+    let missing = r#""The provider did not return a result for this call.""#;
+    assert_eq!(
+        said,
+        [
+            r#"tool.input.started {"call":0,"hosted":true,"id":"h","name":"search"}"#.to_owned(),
+            r#"tool.input.ended {"call":0,"text":"{x"}"#.to_owned(),
+            format!(r#"tool.failed {{"call":0,"cause":"result_missing","content":[{{"text":{missing}}}]}}"#),
+        ]
+    );
+    assert_eq!(bench.breaches(), []);
+}
+
+/// 146, 147: what counts as output, for every kind of event: the first sign of a block or a call, and nothing less.
+#[test]
+fn what_counts_as_output() {
+    let error = ProviderError::new(ErrorClass::Overloaded, "no");
+    let hosted = || ProviderEvent::ToolCall(ToolCallEvent::new(0, "h", "search", json!({})).hosted());
+    let cases: Vec<(ProviderEvent, bool)> = vec![
+        (ProviderEvent::StepStart, false),
+        (ProviderEvent::ResponseInfo(ResponseInfo::new(Some("r".into()), None)), false),
+        (ProviderEvent::text_start(0), true),
+        (ProviderEvent::text_delta(0, "x"), false),
+        (ProviderEvent::text_end(0), false),
+        (ProviderEvent::reasoning_start(0), true),
+        (ProviderEvent::reasoning_delta(0, "x"), false),
+        (ProviderEvent::reasoning_end(0, None), false),
+        (ProviderEvent::tool_input_start(0, "a", "act"), true),
+        (ProviderEvent::tool_input_delta(0, "{"), false),
+        (ProviderEvent::tool_input_end(0), false),
+        (ProviderEvent::ToolInputMalformed(ToolInputMalformed::new(0, "a", "act", false, "{x")), true),
+        (ProviderEvent::tool_call(0, "a", "act", json!({})), true),
+        (hosted(), true),
+        (ProviderEvent::HostedResult(HostedResult::new("h", vec![Content::text("found")], None)), false),
+        (ProviderEvent::HostedError(HostedError::new("h", "no", None)), false),
+        (ProviderEvent::Media(MediaBlock::new(0, Media::url("image/png", "https://a.test/b.png"), None)), true),
+        (ProviderEvent::Annotation(Annotation::new(None, "source", json!("u"))), false),
+        (ProviderEvent::Alive, false),
+        (stop(), false),
+        (ProviderEvent::Error(error), false),
+    ];
+    // A kind that is new must find its place here.
+    let kind = |event: &ProviderEvent| match event {
+        ProviderEvent::StepStart => 0,
+        ProviderEvent::ResponseInfo(_) => 1,
+        ProviderEvent::TextStart(_) => 2,
+        ProviderEvent::TextDelta(_) => 3,
+        ProviderEvent::TextEnd(_) => 4,
+        ProviderEvent::ReasoningStart(_) => 5,
+        ProviderEvent::ReasoningDelta(_) => 6,
+        ProviderEvent::ReasoningEnd(_) => 7,
+        ProviderEvent::ToolInputStart(_) => 8,
+        ProviderEvent::ToolInputDelta(_) => 9,
+        ProviderEvent::ToolInputEnd(_) => 10,
+        ProviderEvent::ToolInputMalformed(_) => 11,
+        ProviderEvent::ToolCall(_) => 12,
+        ProviderEvent::HostedResult(_) => 13,
+        ProviderEvent::HostedError(_) => 14,
+        ProviderEvent::Media(_) => 15,
+        ProviderEvent::Annotation(_) => 16,
+        ProviderEvent::Alive => 17,
+        ProviderEvent::Finish(_) => 18,
+        ProviderEvent::Error(_) => 19,
+    };
+    let kinds: BTreeSet<u8> = cases.iter().map(|(event, _)| kind(event)).collect();
+    assert_eq!(kinds.len(), 20, "every kind has a case");
+    for (event, output) in cases {
+        let mut bench = Bench::new();
+        bench.say(&event);
+        assert_eq!(bench.ledger.output_started(), output, "{event:?}");
+        bench.exit(StreamExit::Failed(ProviderError::new(ErrorClass::Transport, "reset")));
+        let may_retry = bench.ledger.may_retry().is_some();
+        assert_eq!(may_retry, !output, "what is visible is not tried again: {event:?}");
+    }
+    // The result of a call that a paused step left open is visible too.
+    let mut paused = Bench::new();
+    paused.stream(&[hosted(), ProviderEvent::finish(FinishReason::Pause, None)]);
+    paused.settle();
+    let carried = paused.ledger.left_open();
+    let mut next = Bench::behind(paused.log, crate::kit::started(2, 1), carried);
+    assert!(!next.ledger.output_started());
+    next.say(&ProviderEvent::HostedResult(HostedResult::new("h", vec![Content::text("found")], None)));
+    assert!(next.ledger.output_started());
 }
 
 /// 15: what is open is closed by kind, text first, arguments last.

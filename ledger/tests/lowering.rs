@@ -333,6 +333,62 @@ fn media() {
     );
 }
 
+/// B004: whatever became of a call, the model gets one result for it, right behind its message.
+#[test]
+fn every_outcome_has_one_result() {
+    let output = || ToolOutput::text("so");
+    let outcomes = [
+        (success("done"), false),
+        (ToolOutcome::Success(ToolOutput::default(), None), true),
+        (ToolOutcome::Failed(output(), None), true),
+        (ToolOutcome::Unknown(output()), true),
+        (ToolOutcome::Declined { feedback: Some("later".into()) }, true),
+        (ToolOutcome::Declined { feedback: None }, true),
+        (ToolOutcome::Dismissed, true),
+        (ToolOutcome::Infra("disk full".into()), true),
+        (ToolOutcome::Panicked("oh".into()), true),
+        (ToolOutcome::TimedOut("5 s".into()), true),
+        (ToolOutcome::Stopped(Some(json!("half"))), true),
+        (ToolOutcome::SchemaViolated("at `/x`: 1 is no string".into()), true),
+        (ToolOutcome::Denied { rule: "no-network".into() }, true),
+        (ToolOutcome::NotRun, true),
+        (ToolOutcome::Lost, true),
+        // The step ends while a person is waited for.
+        (ToolOutcome::Ask { question: "which?".into(), state: json!(1) }, true),
+    ];
+    // An outcome that is new must find its place above.
+    let kind = |outcome: &ToolOutcome| match outcome {
+        ToolOutcome::Success(..) => 0,
+        ToolOutcome::Ask { .. } => 1,
+        ToolOutcome::Failed(..) => 2,
+        ToolOutcome::Unknown(_) => 3,
+        ToolOutcome::Declined { .. } => 4,
+        ToolOutcome::Dismissed => 5,
+        ToolOutcome::Infra(_) => 6,
+        ToolOutcome::Panicked(_) => 7,
+        ToolOutcome::TimedOut(_) => 8,
+        ToolOutcome::Stopped(_) => 9,
+        ToolOutcome::SchemaViolated(_) => 10,
+        ToolOutcome::Denied { .. } => 11,
+        ToolOutcome::NotRun => 12,
+        ToolOutcome::Lost => 13,
+    };
+    let kinds: std::collections::BTreeSet<u8> = outcomes.iter().map(|(outcome, _)| kind(outcome)).collect();
+    assert_eq!(kinds.len(), 14, "every outcome has a case");
+    for (outcome, error) in outcomes {
+        let mut talk = Talk::default();
+        talk.user("hello");
+        talk.calls(&[("a", outcome.clone()), ("b", success("done"))]);
+        let said = talk.lowered_for(&model(), &Capabilities::default());
+        let results: Vec<_> = said.iter().filter(|message| message.starts_with("tool")).collect();
+        assert_eq!(results.len(), 2, "{outcome:?}: {said:?}");
+        assert_eq!(said.iter().position(|message| message.starts_with("tool")), Some(2), "{outcome:?}");
+        let is_error = results[0].starts_with("tool: a!");
+        assert_eq!(is_error, error, "{outcome:?}: {}", results[0]);
+        assert_eq!(results[1], "tool: b=`done`");
+    }
+}
+
 /// 234: media may have 25 MiB in all; where there is more, the oldest becomes a text until 15 MiB are left, and stays that.
 #[test]
 fn too_much_media() {

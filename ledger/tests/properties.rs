@@ -3,22 +3,25 @@
 //! The random numbers are our own and seeded; a failure names its seed.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
+use settled_ledger::check::check_request;
 use settled_ledger::history::{Entry, Part};
 use settled_ledger::{
-    Admission, AnswerKind, DeltaKind, Event, History, InterruptedBy, Release, Settlement, Stage, StepLedger,
-    StepStarted, StreamExit, ToolOutcome, ToolsExit,
+    Admission, AnswerKind, CompactionEnded, CompactionReason, DeltaKind, Event, History, InterruptedBy, Lowering,
+    Release, Settlement, Stage, StepLedger, StepStarted, StreamExit, ToolOutcome, ToolsExit,
 };
 use settled_provider_api::{
-    BlockDelta, BlockEnd, BlockStart, ErrorClass, Finish, FinishReason, HostedError, HostedResult, ProviderError,
-    ProviderEvent, ToolCallEvent, ToolInputEnd, ToolInputMalformed, ToolInputStart,
+    BlockDelta, BlockEnd, BlockStart, Capabilities, ErrorClass, Finish, FinishReason, HostedError, HostedResult,
+    Message, ProviderError, ProviderEvent, Purpose, Request, ToolCallEvent, ToolInputEnd, ToolInputMalformed,
+    ToolInputStart,
 };
 use settled_tools_api::{CallKey, Content, ToolOutput};
 
 use crate::check_log::execution;
 use crate::fold::folded;
-use crate::kit::{Bench, placed, promoted, session, started, success};
+use crate::kit::{Bench, model, placed, promoted, session, started, step, success};
 use crate::restore::{answers, as_logged};
 
 /// SplitMix64.
@@ -530,6 +533,71 @@ fn random_evidence_settles_once_and_is_what_the_model_says() {
         clean > 500 && broken > 500 && carried_over > 100,
         "{clean} clean, {broken} failed, {carried_over} carried"
     );
+}
+
+/// B007, B063, B064, B065: any stretch of any history, also of one with holes, makes a well-formed request for a summary, and what follows the summary is well-formed too.
+#[test]
+fn any_cut_of_any_history_is_well_formed() {
+    let (mut cuts, mut calls) = (0, 0);
+    for seed in 0..300 {
+        let mut random = Random(seed);
+        let mut log = vec![execution(1, 0), promoted(1, "hello")];
+        let mut carried = Vec::new();
+        for number in 1..=4 {
+            let mut model = Model { carried: carried.iter().map(label).collect(), ..Model::default() };
+            let mut bench = Bench::behind(log, started(number, 1), carried);
+            take_through(&mut bench, &mut model, &mut random);
+            bench.ledger.admit_tools_exit(ToolsExit::Settled);
+            bench.settle();
+            carried = bench.ledger.left_open();
+            log = bench.log;
+            if random.once_in(2) {
+                log.push(promoted(100 + number, "and then"));
+            }
+        }
+        let holes = random.once_in(2);
+        let mut history = History::default();
+        for event in &log {
+            if !(holes && event.message().is_some() && random.once_in(12)) {
+                history.apply(event);
+            }
+        }
+        let entries = history.entries();
+        for from in 0..entries.len() {
+            for to in from..=entries.len() {
+                let mut part = History::default();
+                entries[from..to].iter().for_each(|entry| part.push_shared(Arc::clone(entry)));
+                part.push_shared(Arc::new(Entry::User(vec![Content::text("Write a summary.")])));
+                let mut request = Request::new(model(), Purpose::summary(session(), step(99)));
+                request.messages = Lowering::new().update(&part, &model(), &Capabilities::default()).to_vec();
+                calls += request.messages.iter().filter(|one| matches!(one.as_ref(), Message::Tool(_))).count();
+                let breaches = check_request(&request, &Capabilities::default());
+                assert_eq!(breaches, [], "seed {seed}, {from} to {to}: {:#?}", request.messages);
+                cuts += 1;
+            }
+        }
+        // What is said behind a summary, the result of a call that was summarised away among it.
+        let compacted = CompactionEnded {
+            reason: CompactionReason::Auto,
+            text: "we met".into(),
+            recent: String::new(),
+            model: model(),
+            usage: None,
+            cost_nanos: None,
+        };
+        history.apply(&compacted.into());
+        let mut request = Request::new(model(), Purpose::step(session(), step(99)));
+        let mut model_of = Model { carried: carried.iter().map(label).collect(), ..Model::default() };
+        let mut bench = Bench::behind(Vec::new(), started(9, 1), carried);
+        take_through(&mut bench, &mut model_of, &mut random);
+        bench.ledger.admit_tools_exit(ToolsExit::Settled);
+        bench.settle();
+        bench.log.iter().for_each(|event| history.apply(event));
+        history.apply(&promoted(200, "more"));
+        request.messages = Lowering::new().update(&history, &model(), &Capabilities::default()).to_vec();
+        assert_eq!(check_request(&request, &Capabilities::default()), [], "seed {seed}");
+    }
+    assert!(cuts > 3_000 && calls > 3_000, "{cuts} cuts, {calls} results");
 }
 
 fn label(call: &settled_ledger::CarriedCall) -> String {

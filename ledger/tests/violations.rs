@@ -7,7 +7,7 @@ use settled_ledger::violation::{Policy, Rule};
 use settled_ledger::{Admission, FailureClass, Settlement, StreamExit};
 use settled_provider_api::{
     BlockEnd, ErrorClass, Finish, FinishReason, HostedError, HostedResult, ProviderEvent, ToolCallEvent, ToolInputEnd,
-    ToolInputMalformed,
+    ToolInputMalformed, ToolInputStart,
 };
 use settled_tools_api::Content;
 
@@ -153,6 +153,71 @@ fn every_rule_is_enforced_as_its_policy_says() {
             bench.settle();
             assert_eq!(bench.breaches(), [], "{rule:?}: {stream:?}");
         }
+    }
+}
+
+/// V8, V9, V14: the rules of calls hold for those that the provider runs itself as for our own.
+#[test]
+fn the_rules_of_calls_do_not_ask_who_runs_them() {
+    let start = |hosted| ProviderEvent::ToolInputStart(ToolInputStart::new(0, "a", "act", hosted));
+    let delta = || ProviderEvent::tool_input_delta(0, "{");
+    let end = || ProviderEvent::ToolInputEnd(ToolInputEnd::new(0));
+    let call = |hosted| {
+        let call = ToolCallEvent::new(0, "a", "act", json!({}));
+        ProviderEvent::ToolCall(if hosted { call.hosted() } else { call })
+    };
+    let malformed = |hosted| ProviderEvent::ToolInputMalformed(ToolInputMalformed::new(0, "a", "act", hosted, "{x"));
+    for hosted in [false, true] {
+        let cases: Vec<(Rule, Events)> = vec![
+            (Rule::BlockReopened, vec![start(hosted), start(hosted)]),
+            (Rule::BlockReopened, vec![call(hosted), start(hosted)]),
+            (Rule::DeltaWithoutBlock, vec![start(hosted), end(), delta()]),
+            (Rule::DeltaWithoutBlock, vec![call(hosted), delta()]),
+            (Rule::CallTwice, vec![call(hosted), call(hosted)]),
+            (Rule::CallTwice, vec![malformed(hosted), call(hosted)]),
+            (Rule::MalformedAfterCall, vec![call(hosted), malformed(hosted)]),
+            (Rule::MalformedAfterCall, vec![malformed(hosted), malformed(hosted)]),
+        ];
+        for (rule, stream) in cases {
+            let mut bench = Bench::new();
+            let (breaking, before) = stream.split_last().unwrap();
+            for event in before {
+                bench.say(event);
+            }
+            let found = match bench.ledger.clone().admit(breaking) {
+                Admission::Broken(violation) => Some(violation.rule),
+                _ => None,
+            };
+            assert_eq!(found, Some(rule), "hosted: {hosted}, {stream:?}");
+        }
+    }
+}
+
+/// V14, V17: a call that has its outcome takes neither arguments nor another call, in the block that it had.
+#[test]
+fn a_settled_call_takes_nothing_more() {
+    let call = || ProviderEvent::tool_call(0, "a", "act", json!({}));
+    let malformed = |name: &str| ToolInputMalformed::new(0, "a", name, false, "{x");
+    let cases = [
+        (ProviderEvent::ToolInputMalformed(malformed("act")), Rule::MalformedAfterCall),
+        (call(), Rule::CallTwice),
+        (ProviderEvent::tool_input_delta(0, "{"), Rule::DeltaWithoutBlock),
+        (ProviderEvent::tool_input_start(0, "a", "act"), Rule::BlockReopened),
+    ];
+    for (event, rule) in cases {
+        let mut bench = Bench::new();
+        let key = bench.say(&call()).unwrap();
+        bench.run(key);
+        bench.owe(|ledger| ledger.admit_outcome(key, crate::kit::success("done")));
+        match bench.ledger.clone().admit(&event) {
+            Admission::Broken(violation) => assert_eq!(violation.rule, rule, "{event:?}"),
+            other => panic!("{event:?} gave {other:?}"),
+        }
+        bench.say(&event);
+        bench.exit(StreamExit::BrokenOff);
+        bench.settle();
+        let outcomes = bench.log.iter().filter(|event| event.kind() == "tool.success").count();
+        assert_eq!((outcomes, bench.breaches()), (1, vec![]), "{event:?}");
     }
 }
 
