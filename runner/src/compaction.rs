@@ -253,9 +253,10 @@ async fn summarise(
         for entry in drain.fold.history.entries().iter().take(plan.summarised).skip(skipped) {
             part.push_shared(Arc::clone(entry));
         }
+        // Part of the history, so that a hosted call that is open there is closed before it.
+        part.push_shared(Arc::new(Entry::User(vec![Content::text(ASK)])));
         let mut messages = Lowering::new().update(&part, &model, &known.info.capabilities).to_vec();
         messages.iter_mut().for_each(|message| shorten(message, results));
-        messages.push(Arc::new(Message::user(ASK)));
         let purpose = Purpose::summary(drain.session.clone(), MessageId::from_u128(0)).attempt(budget.retries + 1);
         let mut request =
             request::base(model.clone(), purpose, &agent, drain.fold.history.instructions(), Arc::clone(&tools));
