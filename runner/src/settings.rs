@@ -38,6 +38,8 @@ pub struct Settings {
     pub poll: Duration,
     /// After how many events a session's fold is put into the history cache anew, where there is one.
     pub cache_every: u64,
+    /// Of how many sessions the history is kept in memory while they are idle: those that ran last.
+    pub kept_sessions: usize,
     /// How many events may wait for the store before the provider is not read any further.
     pub write_ahead: usize,
 }
@@ -61,6 +63,7 @@ impl Default for Settings {
             lease: Duration::from_secs(15),
             poll: Duration::from_secs(1),
             cache_every: 4_096,
+            kept_sessions: 256,
             write_ahead: 1_024,
         }
     }

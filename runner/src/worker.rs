@@ -1,6 +1,6 @@
 //! A runner's worker: which sessions run here, their ownership, and who waits for them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,6 +29,8 @@ pub(crate) struct Worker {
     pub(crate) id: WorkerId,
     pub(crate) serving: Serving,
     slots: Mutex<HashMap<SessionId, Arc<Slot>>>,
+    /// The sessions of which something is kept, the one that ran last at the end.
+    remembered: Mutex<VecDeque<Arc<Slot>>>,
     lease: Arc<Lease>,
     renewing: AtomicBool,
     shutting_down: AtomicBool,
@@ -95,6 +97,7 @@ impl Worker {
             id,
             serving,
             slots: Mutex::default(),
+            remembered: Mutex::default(),
             lease: Arc::default(),
             renewing: AtomicBool::new(false),
             shutting_down: AtomicBool::new(false),
@@ -237,6 +240,7 @@ impl Worker {
                 };
                 if !matches!(result, RunResult::Lost(_)) {
                     slot.state().kept = Some(drain.into_kept());
+                    self.remember(slot);
                 }
                 result
             }
@@ -246,6 +250,18 @@ impl Worker {
             tracing::debug!(%error, "the session was not released");
         }
         result
+    }
+
+    /// Keeps what the last drains have left of so many sessions, and lets the one go that ran longest ago.
+    fn remember(&self, slot: &Arc<Slot>) {
+        let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        remembered.retain(|known| !Arc::ptr_eq(known, slot));
+        remembered.push_back(Arc::clone(slot));
+        while remembered.len() > self.shop.settings.kept_sessions {
+            if let Some(oldest) = remembered.pop_front() {
+                oldest.state().kept = None;
+            }
+        }
     }
 
     /// Renews the worker's lease for as long as anything runs.

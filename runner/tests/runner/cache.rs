@@ -132,3 +132,25 @@ impl FoldCache for Away {
         Err(StoreError::new(StoreErrorKind::Unavailable, "it is away"))
     }
 }
+
+/// The histories of so many idle sessions are in memory, and no more: the one that ran longest ago goes first, and is read again.
+#[tokio::test(start_paused = true)]
+async fn idle_histories_are_bounded() {
+    let store = Held::new();
+    let script = (0..6).fold(Script::default(), |script, _| script.then(text("Yes").into_iter().chain([stop()])));
+    let mut settings = Settings::default();
+    settings.kept_sessions = 2;
+    let runner = builder(&script, &Watched::default(), &store, settings).build().unwrap();
+    let reads = || store.reads.lock().unwrap().len();
+    let run = async |name: &str| {
+        let session = runner.session(name).await.unwrap();
+        session.input("Go").without_waking().send().await.unwrap();
+        let before = reads();
+        assert_eq!(session.run().await.unwrap().outcome, Outcome::Completed);
+        reads() - before
+    };
+    assert_eq!((run("a").await, run("b").await), (1, 1), "each is read from its first event");
+    assert_eq!(run("a").await, 0, "it is still there");
+    assert_eq!(run("c").await, 1);
+    assert_eq!((run("a").await, run("b").await), (0, 1), "`b` had run longest ago");
+}

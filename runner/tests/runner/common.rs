@@ -165,6 +165,8 @@ pub struct Held {
     pub batches: Arc<Mutex<Vec<Vec<String>>>>,
     /// Asked before some operations, by their names; may refuse them.
     pub before: Arc<Mutex<Option<Before>>>,
+    /// From where each read of a log began.
+    pub reads: Arc<Mutex<Vec<Seq>>>,
 }
 
 pub type Before = Arc<dyn Fn(&str) -> Result<(), StoreError> + Send + Sync>;
@@ -177,6 +179,7 @@ impl Held {
             held: Arc::default(),
             go: Arc::default(),
             batches: Arc::default(),
+            reads: Arc::default(),
             before: Arc::default(),
         }
     }
@@ -206,6 +209,7 @@ impl EventLog for Held {
     }
 
     async fn read(&self, session: &SessionId, after: Seq, limit: usize) -> Result<Vec<Recorded>, StoreError> {
+        self.reads.lock().unwrap().push(after);
         self.inner.read(session, after, limit).await
     }
 
