@@ -1,6 +1,6 @@
 //! Deterministic simulation: one seed is one interleaving of streams, tools, people, delays, faults and crashes; the invariants hold in each.
 //!
-//! `SIM_SEED=n` runs one seed and shows it; `SIM_SEEDS=n` runs so many (10,000 without).
+//! `SIM_SEED=n` runs one seed and shows it; `SIM_SEEDS=n` runs so many (10,000 without), until `SIM_FAILURES=n` of them have failed (20 without).
 //!
 //! Besides what the checker says of the log and the requests, [`LAWS`] are statements about the whole result.
 //! They are made from the promises of the design and from what the scenario says, never from what the runner does.
@@ -653,9 +653,6 @@ fn a_request_follows_its_record(story: &Story) -> Vec<String> {
     wrong
 }
 
-/// How many seeds may fail before no more are tried.
-const ENOUGH: usize = 20;
-
 #[test]
 fn the_invariants_hold_in_every_interleaving() {
     if let Ok(seed) = std::env::var("SIM_SEED") {
@@ -666,13 +663,14 @@ fn the_invariants_hold_in_every_interleaving() {
         return;
     }
     let seeds: u64 = std::env::var("SIM_SEEDS").map_or(10_000, |seeds| seeds.parse().unwrap());
+    let enough: usize = std::env::var("SIM_FAILURES").map_or(20, |failures| failures.parse().unwrap());
     let next = AtomicU64::new(0);
     let failed: Mutex<BTreeMap<u64, String>> = Mutex::default();
     let counts: Mutex<BTreeMap<String, u64>> = Mutex::default();
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
-                while failed.lock().unwrap().len() < ENOUGH {
+                while failed.lock().unwrap().len() < enough {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed >= seeds {
                         return;
