@@ -23,7 +23,7 @@ fn may_see(name: &str) -> &'static [&'static str] {
         }
         _ if name.starts_with("settled-store-") => &["settled-tools-api", "settled-provider-api", "settled-ledger"],
         _ if name.starts_with("settled-tool-") => &["settled-tools-api"],
-        "settled-cli" => &["*"],
+        "settled-cli" | "settled-process-suite" => &["*"],
         _ => panic!("`{name}` has no place in the house: give it one here and in ARCHITECTURE.md"),
     }
 }
