@@ -48,6 +48,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -215,6 +216,23 @@ struct Shared {
     faults: BTreeMap<usize, Vec<Fault>>,
     gates: Gates,
     seen: Mutex<Seen>,
+    connections: AtomicUsize,
+}
+
+/// A connection, for as long as it is served.
+struct Connection<'a>(&'a Shared);
+
+impl<'a> Connection<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        shared.connections.fetch_add(1, Ordering::SeqCst);
+        Self(shared)
+    }
+}
+
+impl Drop for Connection<'_> {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -255,6 +273,11 @@ impl Server {
     /// Every request so far, in order.
     pub fn requests(&self) -> Vec<Received> {
         self.shared.seen().requests.clone()
+    }
+
+    /// How many connections are open at this moment: a client that goes away closes its own.
+    pub fn connections(&self) -> usize {
+        self.shared.connections.load(Ordering::SeqCst)
     }
 
     /// Opens a gate of the script, for good.
@@ -308,7 +331,8 @@ impl ServerBuilder {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let (entries, faults) = (self.script.entries, self.faults);
-        let shared = Arc::new(Shared { entries, faults, gates: Gates::default(), seen: Mutex::default() });
+        let (gates, seen) = (Gates::default(), Mutex::default());
+        let shared = Arc::new(Shared { entries, faults, gates, seen, connections: AtomicUsize::new(0) });
         let serving = Arc::clone(&shared);
         let accepting = tokio::spawn(async move {
             // Connections end with the server: whoever waits at one sees it close.
@@ -317,6 +341,7 @@ impl ServerBuilder {
                 while connections.try_join_next().is_some() {}
                 let shared = Arc::clone(&serving);
                 connections.spawn(async move {
+                    let _open = Connection::new(&shared);
                     // A client that goes away ends its own connection and nothing else.
                     let _ = http::serve(connection, &shared).await;
                 });

@@ -1,7 +1,7 @@
 //! The suite for providers: every sentence of [`settled_provider_api`] that says what a [`Provider`] keeps to.
 //!
 //! The subject is a provider whose far end answers with a [`Plan`]: a [`Script`], over whatever wire the provider speaks.
-//! For the wires that the testkit's server knows the far end is a `Server`; for another wire the fixture brings its own.
+//! For the wires that the testkit's server knows `WireFixture` brings the far end (feature `server`, on by default); for another wire the fixture brings its own.
 //! What a wire has no place for is said in [`Abilities`]; the cases that need it are skipped, and the report says so.
 //!
 //! ```
@@ -66,6 +66,9 @@ mod failure;
 
 mod request;
 
+#[cfg(feature = "server")]
+mod wire;
+
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
@@ -79,6 +82,8 @@ use settled_provider_api::{ErrorClass, FinishReason, ModelRef, Provider, Usage};
 
 use self::bench::Bench;
 pub use self::events::{EventFault, EventRule, check_events};
+#[cfg(feature = "server")]
+pub use self::wire::WireFixture;
 use super::Report;
 use super::suite::{Checked, Selection, broken};
 use crate::Script;
