@@ -55,7 +55,7 @@ const LONGEST_LEAD: usize = 4_096;
 /// - Grounding becomes annotations: a `source` for each chunk, a `citation` for each support, a `search` for the rest; citations and fetched URLs as well.
 /// - The finish is remembered, and given once, at the end of the body, with the last usage: with code execution there are two of each, and text behind the first. What was not sent is not made up. A blocked prompt is a content filter, its raw word the block reason.
 ///   What the server says about a finish other than `STOP` is an annotation `finish_message`.
-/// - An error inside the body is an event; behind it no finish is given.
+/// - An error inside the body is an event, the first alone; behind it no finish is given.
 /// - Comments and chunks without content are signs of life.
 ///
 /// Unknown fields are ignored ([`IGNORED_FIELDS`] names those in use), but not an unknown kind of part; a line that is neither chunk nor error fails with `invalid_output`.
@@ -618,6 +618,10 @@ impl State {
     }
 
     fn fail(&mut self, text: &str, offset: u64, events: &mut VecDeque<ProviderEvent>) -> Result<(), ProviderError> {
+        if self.failed {
+            self.tally.ignore("behind the error");
+            return Ok(());
+        }
         self.failed = true;
         self.shut(events);
         let error = serde_json::from_str::<Value>(text)

@@ -576,6 +576,15 @@ fn lines_that_are_known_and_unknown() {
 }
 
 #[test]
+fn a_call_that_never_gets_a_name_has_no_block() {
+    let image = json!({"images": [{"image_url": {"url": "https://a.example/x"}}]});
+    check(
+        &[fragment(Some(0), Some("a"), None, "{}"), delta(image), finish("stop")],
+        &["0 media image/*", "failed invalid_output: the call \"a\" has no name; its arguments are: {}"],
+    );
+}
+
+#[test]
 fn a_stream_that_is_cut_at_every_byte_runs_no_call_and_has_no_finish() {
     let body = stream(&[
         delta(json!({"content": "aé"})),

@@ -715,6 +715,36 @@ fn hosted_calls() {
 }
 
 #[test]
+fn arguments_of_a_hosted_call_that_has_ended_are_progress() {
+    let item =
+        json!({"type": "mcp_call", "id": "mcp", "name": "f", "status": "completed", "arguments": "{}", "output": "x"});
+    check(
+        &[
+            added(0, json!({"type": "mcp_call", "id": "mcp", "name": "f", "arguments": ""})),
+            done(0, item),
+            json!({"type": "response.mcp_call_arguments.delta", "output_index": 0, "delta": "{}"}),
+        ],
+        &[
+            "0 hosted input \"mcp\" f",
+            "0 input end",
+            r#"0 hosted call "mcp" f {} {"item":{"arguments":"{}","id":"mcp","name":"f","output":"x","status":"completed","type":"mcp_call"}}"#,
+            r#"result "mcp" "x" {"within":true}"#,
+        ],
+    );
+    // The largest number that an item can have, and one beyond it.
+    check(
+        &[added(u64::MAX, message("m", "")), end_with(json!([message("m", ""), call("a", "f", "{}")]))],
+        &[
+            "0 input \"a\" f",
+            "0 + {}",
+            "0 input end",
+            r#"0 call "a" f {} {"item":{"id":"fc_a"}}"#,
+            r#"finish tool_calls Some("completed")"#,
+        ],
+    );
+}
+
+#[test]
 fn hosted_outputs_that_are_items_of_their_own() {
     let calls = |id: &str| json!({"type": "shell_call", "id": format!("sh_{id}"), "call_id": id, "status": "completed", "action": {"commands": [id]}});
     let output = |id: &str| json!({"type": "shell_call_output", "id": format!("sho_{id}"), "call_id": id, "output": [{"outcome": {"type": "exit", "exit_code": 0}, "stdout": id, "stderr": ""}]});

@@ -195,6 +195,12 @@ impl SseDecoder {
             if self.after_cr {
                 let first = *kept.get(self.line)?;
                 self.after_cr = false;
+                if first == b'\n' && self.line == 0 {
+                    // What it ends has been given: nothing of it counts for what comes next.
+                    self.pass(1);
+                    self.carry.release();
+                    continue;
+                }
                 if first == b'\n' {
                     self.line += 1;
                     self.scanned = self.line;
@@ -214,7 +220,8 @@ impl SseDecoder {
                     None => self.after_cr = true,
                 }
             }
-            if next > self.limit {
+            // Without the LF of a CRLF, which may come too late to be counted.
+            if end + 1 > self.limit {
                 return Some(Err(self.carry.too_large(self.limit)));
             }
             self.line = next;

@@ -136,6 +136,13 @@ fn limits() {
     check(b"data: 1\n\ndata: 345\n\n", 10, &["|1|6", "!what begins at byte 9 of the body is longer than 10 bytes"]);
     check(b"data: 12345678901234", 10, &["!what begins at byte 0 of the body is longer than 10 bytes"]);
     check(b"data:1\ndata:2\ndata:3\n\n", 15, &["!what begins at byte 0 of the body is longer than 15 bytes"]);
+    // A LF behind a CR that has ended an event belongs to no other, though it comes later.
+    check(
+        b"data: 3\r\n\r\ndata: 12345678\r\n",
+        11,
+        &["|3|6", "!what begins at byte 11 of the body is longer than 11 bytes"],
+    );
+    check(b"data: 345\r\ndata: 4\r\n\r\n:x\r\n", 22, &["|345\n4|6", "#x"]);
     // Comments and empty lines are given back one by one.
     check(b": 4567\n: 4567\n\n\n: 4567\ndata:1\n\n", 10, &["#4567", "#4567", "#4567", "|1|28"]);
     let mut decoder = SseDecoder::with_limit(10);

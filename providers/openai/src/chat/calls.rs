@@ -27,14 +27,13 @@ pub(super) struct Calls(Vec<Call>);
 
 #[derive(Debug, Default)]
 struct Call {
-    block: u32,
+    /// Its block, from the moment that it has a name and its input start was given out.
+    block: Option<u32>,
     index: Option<i64>,
     id: String,
     name: String,
     arguments: String,
     shape: Shape,
-    /// Its input start was given out: once it has a name.
-    started: bool,
     closed: bool,
 }
 
@@ -51,7 +50,7 @@ impl Calls {
         self.0.is_empty()
     }
 
-    /// Takes a piece; a new call gets the next block.
+    /// Takes a piece; a call gets the next block once it has a name.
     pub(super) fn take(
         &mut self,
         piece: Piece<'_>,
@@ -66,13 +65,12 @@ impl Calls {
                         call.close(events)?;
                     }
                 }
-                self.0.push(Call { block: *next_block, index: piece.index, ..Call::default() });
-                *next_block += 1;
+                self.0.push(Call { index: piece.index, ..Call::default() });
                 self.0.len() - 1
             }
         };
         match self.0.get_mut(at) {
-            Some(call) => call.take(piece, events),
+            Some(call) => call.take(piece, next_block, events),
             None => Ok(()),
         }
     }
@@ -123,7 +121,12 @@ impl Calls {
 }
 
 impl Call {
-    fn take(&mut self, piece: Piece<'_>, events: &mut VecDeque<ProviderEvent>) -> Result<(), ProviderError> {
+    fn take(
+        &mut self,
+        piece: Piece<'_>,
+        next_block: &mut u32,
+        events: &mut VecDeque<ProviderEvent>,
+    ) -> Result<(), ProviderError> {
         if self.closed {
             return match piece.arguments.trim() {
                 "" => Ok(()),
@@ -142,18 +145,20 @@ impl Call {
         if let Some(name) = piece.name.filter(|_| self.name.is_empty()) {
             self.name = name.into_owned();
         }
-        if !self.started && !self.name.is_empty() {
-            self.started = true;
-            events.push_back(ProviderEvent::tool_input_start(self.block, &*self.id, &*self.name));
+        if self.block.is_none() && !self.name.is_empty() {
+            let block = *next_block;
+            *next_block += 1;
+            self.block = Some(block);
+            events.push_back(ProviderEvent::tool_input_start(block, &*self.id, &*self.name));
             if !self.arguments.is_empty() {
-                events.push_back(ProviderEvent::tool_input_delta(self.block, &*self.arguments));
+                events.push_back(ProviderEvent::tool_input_delta(block, &*self.arguments));
             }
         }
         if !piece.arguments.is_empty() {
             self.arguments.push_str(&piece.arguments);
             self.shape.read(&piece.arguments);
-            if self.started {
-                events.push_back(ProviderEvent::tool_input_delta(self.block, piece.arguments));
+            if let Some(block) = self.block {
+                events.push_back(ProviderEvent::tool_input_delta(block, piece.arguments));
             }
         }
         Ok(())
@@ -161,12 +166,12 @@ impl Call {
 
     /// Closes the arguments: an object makes a call, nothing and `null` the empty object, anything else is malformed.
     fn close(&mut self, events: &mut VecDeque<ProviderEvent>) -> Result<(), ProviderError> {
-        if self.name.is_empty() {
+        let Some(block) = self.block else {
             return Err(ProviderError::new(
                 ErrorClass::InvalidOutput,
                 format!("the call {:?} has no name; its arguments are: {}", self.id, self.arguments),
             ));
-        }
+        };
         self.closed = true;
         let input = match self.arguments.trim() {
             "" | "null" => Some(Value::Object(Map::new())),
@@ -174,15 +179,12 @@ impl Call {
         };
         match input {
             Some(input) => {
-                events.push_back(ProviderEvent::tool_input_end(self.block));
-                events.push_back(ProviderEvent::tool_call(self.block, &*self.id, &*self.name, input));
+                events.push_back(ProviderEvent::tool_input_end(block));
+                events.push_back(ProviderEvent::tool_call(block, &*self.id, &*self.name, input));
             }
-            None => events.push_back(ProviderEvent::tool_input_malformed(
-                self.block,
-                &*self.id,
-                &*self.name,
-                &*self.arguments,
-            )),
+            None => {
+                events.push_back(ProviderEvent::tool_input_malformed(block, &*self.id, &*self.name, &*self.arguments))
+            }
         }
         Ok(())
     }

@@ -69,7 +69,7 @@ const LONGEST_LEAD: usize = 4_096;
 /// - Calls are put together from pieces whose labels may be missing, blank or repeated: a known id, else a known index, else the call before; a name under labels that have a whole call, or another name, opens a new one.
 /// - Arguments are closed when another call opens behind a whole object, and at the end of an answer (`[DONE]`, or the body's end) that has a finish other than `length`, a filter or an unknown one; nothing and `null` then are `{}`. Else they stay open.
 /// - The finish is remembered, and given once, at the end, with the last usage: both may come twice, and before the last text. What was not sent is not made up.
-/// - An error inside the body is an event; behind it no call is closed and no finish given.
+/// - An error inside the body is an event, the first alone; behind it no call is closed and no finish given.
 /// - Comments, pings and chunks without content are signs of life.
 ///
 /// Unknown fields are ignored ([`IGNORED_FIELDS`] names those in use); a line that is no chunk, no error and no ping fails with `invalid_output`.
@@ -512,6 +512,10 @@ impl State {
     }
 
     fn fail(&mut self, error: &Value, events: &mut VecDeque<ProviderEvent>) {
+        if self.failed {
+            self.tally.ignore("behind the error");
+            return;
+        }
         self.failed = true;
         self.shut(events);
         events.push_back(ProviderEvent::Error(stream_error(&self.dialect, error)));

@@ -407,8 +407,11 @@ impl State {
         events: &mut VecDeque<ProviderEvent>,
     ) -> Result<&'static str, String> {
         let at = self.place(line.output_index, &line.item_id.0);
-        match at.and_then(|at| self.items.get(at)).map(|item| &item.content) {
-            Some(Content::Hosted(block)) if kind == "mcp_call_arguments.delta" => {
+        let item = at.and_then(|at| self.items.get(at));
+        match item.map(|item| &item.content) {
+            Some(Content::Hosted(block))
+                if kind == "mcp_call_arguments.delta" && item.is_some_and(|item| !item.done) =>
+            {
                 events.push_back(ProviderEvent::tool_input_delta(*block, text(line.delta)));
                 Ok("arguments")
             }
@@ -689,7 +692,7 @@ impl State {
             match known.map(|(at, _)| at) {
                 Some(at) => self.end(at, item, events),
                 None => {
-                    let wire = self.items.iter().map(|item| item.wire + 1).max().unwrap_or(0);
+                    let wire = self.items.iter().map(|item| item.wire.saturating_add(1)).max().unwrap_or(0);
                     self.done(wire, item, events)?;
                 }
             }
