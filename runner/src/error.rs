@@ -60,11 +60,12 @@ impl From<InvalidId> for Error {
     }
 }
 
-impl From<AdmitError> for Error {
-    fn from(error: AdmitError) -> Self {
+impl Error {
+    /// Why an input was not admitted under its key.
+    pub(crate) fn of_admission(error: AdmitError, key: &str) -> Self {
         match error {
             AdmitError::Store(error) => Self::Store(error),
-            conflict => Self::KeyConflict(conflict.to_string()),
+            _ => Self::KeyConflict(key.to_owned()),
         }
     }
 }

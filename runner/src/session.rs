@@ -173,7 +173,8 @@ impl Session {
         self.slot.stopping();
         let interrupt = NewInputKind::Interrupt(Interrupt::new(execution, InterruptedBy::User));
         let input = NewInput::new(self.new_id(), self.worker.shop.clock.now(), interrupt);
-        let admitted = self.worker.shop.store.admit(self.id(), input).await?;
+        let admitted = self.worker.shop.store.admit(self.id(), input).await;
+        let admitted = admitted.map_err(|error| Error::of_admission(error, ""))?;
         self.woken(true);
         Ok(match admitted {
             Admitted::Dropped => Interrupted::NothingRuns,
@@ -322,11 +323,12 @@ impl Session {
     async fn admit(&self, mut kind: NewInputKind, key: Option<String>, wake: bool) -> Result<InputId, Error> {
         self.worker.shop.redaction.input(&mut kind);
         let id = self.new_id();
-        let mut input = NewInput::new(id, self.worker.shop.clock.now(), kind).key(key);
+        let mut input = NewInput::new(id, self.worker.shop.clock.now(), kind).key(key.clone());
         if !wake {
             input = input.without_waking();
         }
-        let admitted = self.worker.shop.store.admit(self.id(), input).await?;
+        let admitted = self.worker.shop.store.admit(self.id(), input).await;
+        let admitted = admitted.map_err(|error| Error::of_admission(error, &key.unwrap_or_default()))?;
         self.woken(wake);
         Ok(match admitted {
             Admitted::New(id, _) | Admitted::Again(id) => id,
