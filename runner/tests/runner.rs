@@ -37,3 +37,6 @@ mod redaction;
 
 #[path = "runner/requests.rs"]
 mod requests;
+
+#[path = "runner/input.rs"]
+mod input;

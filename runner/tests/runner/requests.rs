@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use serde_json::json;
 use settled_ledger::Outcome;
 use settled_provider_api::{
     AssistantPart, BlockEnd, Content, ErrorClass, FinishReason, Message, ModelInfo, ModelRef, ProviderError,
-    ProviderEvent, RequestKind, ResponseInfo, ToolChoice, Usage,
+    ProviderEvent, RequestKind, ResponseInfo, ToolCallEvent, ToolChoice, Usage,
 };
 use settled_runner::Settings;
 use settled_tools_api::{Media, ToolOutput, ToolReturn};
@@ -129,6 +130,22 @@ async fn a_summary_is_asked_for_without_media() {
     }
 }
 
+/// B064: a hosted call that a pause has left open is closed in the summary's request, which would not be well-formed without its result.
+#[tokio::test(start_paused = true)]
+async fn a_summary_closes_what_a_pause_has_left_open() {
+    let search = ToolCallEvent::new(0, "h", "search", json!({"q": 1})).hosted();
+    let paused = [ProviderEvent::ToolCall(search), ProviderEvent::finish(FinishReason::Pause, None)];
+    let refused = [Item::Throw(ProviderError::new(ErrorClass::ContextOverflow, "too long"))];
+    let script = Script::default().then(paused).then(refused).then(answer("We met")).then(answer("Well"));
+    // In debug builds the runner checks each request as it goes out; a breach panics.
+    let world = World::new(script, Tools::default()).await;
+    completed(&world.go().await, "Well");
+    let said = world.said(2);
+    assert_eq!(world.request(2).purpose.kind, RequestKind::Summary);
+    assert_eq!(said[..2], ["user: Go", "model: search{\"q\":1} | =The call has no recorded outcome."]);
+    world.kinds().await;
+}
+
 /// 152: what a provider has refused is summarised down to less than what an automatic compaction keeps.
 #[tokio::test(start_paused = true)]
 async fn an_overflow_keeps_less_than_was_thought_to_fit() {
@@ -178,7 +195,7 @@ async fn every_request_carries_the_sessions_name() {
 /// 227: whose state goes back is decided by the name of the model in the catalogue, and not by what the provider calls it.
 #[tokio::test(start_paused = true)]
 async fn models_are_told_apart_by_their_own_names() {
-    let state = serde_json::json!("signed");
+    let state = json!("signed");
     let thinks = |state: &serde_json::Value| {
         let info = ResponseInfo::new(None, Some("the-very-same".to_owned()));
         vec![
