@@ -144,7 +144,14 @@ impl Writer {
         let mut rows = Vec::with_capacity(events.len());
         for event in events {
             match NewRow::encode(event, at) {
-                Ok(row) => rows.push(row),
+                Ok(row) => {
+                    debug_assert!(
+                        row.clone().placed(self.fence.session.clone(), self.head).event().as_ref() == Ok(event),
+                        "what is written is not what is read: {event:?} became {}",
+                        row.body
+                    );
+                    rows.push(row);
+                }
                 Err(error) => self.lost = self.lost.take().or_else(|| Some(Lost::Unencodable(error.to_string()))),
             }
         }
