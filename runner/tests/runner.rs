@@ -40,3 +40,6 @@ mod requests;
 
 #[path = "runner/input.rs"]
 mod input;
+
+#[path = "runner/steps.rs"]
+mod steps;
