@@ -120,3 +120,16 @@ fn a_line_that_does_not_read_says_why() {
         r#"{"session":"s","seq":1,"time":5,"version":1,"type":"moon.rose"}"#
     );
 }
+
+/// Arguments are the same when they are read again, to the last digit: a person's answer is bound to their hash.
+#[test]
+fn numbers_are_read_as_they_were_written() {
+    let mut bits = 0x9e37_79b9_7f4a_7c15_u64;
+    for _ in 0..20_000 {
+        bits = bits.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        let Some(number) = serde_json::Number::from_f64(f64::from_bits(bits)) else { continue };
+        let input = serde_json::json!({"x": number});
+        let read: serde_json::Value = serde_json::from_str(&input.to_string()).unwrap();
+        assert_eq!(read, input);
+    }
+}
