@@ -7,3 +7,7 @@ pub mod test_your_agent_in_ten_lines {}
 #[cfg(feature = "runner")]
 #[doc = include_str!("guide/surviving_tool.md")]
 pub mod write_a_tool_that_survives_a_crash {}
+
+#[cfg(feature = "runner")]
+#[doc = include_str!("guide/customer_log.md")]
+pub mod turn_a_customers_log_into_a_test {}

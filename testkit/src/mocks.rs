@@ -17,10 +17,12 @@ use async_trait::async_trait;
 use mockall::mock;
 use serde_json::Value;
 use settled_ledger::store::{
-    AdmitError, Admitted, AppendError, Batch, Catalog, ClaimError, Claimed, EventLog, Fence, HintStream, Inbox,
-    NewSession, Ownership, Page, Query, RecordedStream, SessionInfo, StoreError,
+    AdmitError, Admitted, AppendError, Batch, Catalog, ClaimError, Claimed, EventLog, Fence, FoldCache, HintStream,
+    Inbox, NewSession, Ownership, Page, Query, RecordedStream, SessionInfo, StoreError,
 };
-use settled_ledger::{Clock, Delivery, Ids, InboxItem, InputId, NewInput, Recorded, Seq, Timestamp, WorkerId};
+use settled_ledger::{
+    CachedFold, Clock, Delivery, Ids, InboxItem, InputId, NewInput, Recorded, Seq, Timestamp, WorkerId,
+};
 use settled_provider_api::{Credentials, Provider, ProviderError, ProviderStream, Request, Secret};
 use settled_tools_api::{
     Decision, NoteError, OfferTo, Policy, PolicyCall, Reconciled, Reconciler, SessionId, ToolCall, ToolContext,
@@ -165,11 +167,23 @@ mock! {
     }
 }
 
+mock! {
+    /// A mock of where folds of sessions are kept.
+    #[derive(Debug)]
+    pub FoldCache {}
+
+    #[async_trait]
+    impl FoldCache for FoldCache {
+        async fn kept(&self, session: &SessionId) -> Result<Option<CachedFold>, StoreError>;
+        async fn keep(&self, session: &SessionId, fold: CachedFold) -> Result<(), StoreError>;
+    }
+}
+
 #[cfg(feature = "runner")]
 mod runner {
     //! Mocks of the runner's ports.
 
-    use settled_runner::{Outputs, Snapshots};
+    use settled_runner::{InstructionSource, Outputs, Redactor, Snapshots};
     use settled_tools_api::{CallKey, MessageId};
 
     use super::*;
@@ -182,6 +196,27 @@ mod runner {
         #[async_trait]
         impl Outputs for Outputs {
             async fn keep(&self, call: CallKey, text: String) -> Result<Option<String>, Box<dyn Error + Send + Sync>>;
+        }
+    }
+
+    mock! {
+        /// A mock of a source of instructions.
+        #[derive(Debug)]
+        pub InstructionSource {}
+
+        #[async_trait]
+        impl InstructionSource for InstructionSource {
+            async fn observe(&self, to: &OfferTo) -> Result<Option<String>, Box<dyn Error + Send + Sync>>;
+        }
+    }
+
+    mock! {
+        /// A mock of who hides what must not be kept.
+        #[derive(Debug)]
+        pub Redactor {}
+
+        impl Redactor for Redactor {
+            fn redact(&self, text: &str) -> Option<String>;
         }
     }
 
@@ -204,4 +239,4 @@ mod runner {
 }
 
 #[cfg(feature = "runner")]
-pub use runner::{MockOutputs, MockSnapshots};
+pub use runner::{MockInstructionSource, MockOutputs, MockRedactor, MockSnapshots};

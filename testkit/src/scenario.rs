@@ -41,6 +41,8 @@
 
 mod expect;
 
+mod from_log;
+
 pub(crate) mod parse;
 
 pub(crate) mod plan;
@@ -69,6 +71,7 @@ use settled_runner::{Agent, Runner, Serving, Session, SessionEvent, Settled};
 use settled_tools_api::{CallKey, SessionId};
 
 pub use self::expect::Mismatch;
+pub use self::from_log::FromLogError;
 pub use self::parse::ParseError;
 use self::plan::{Cast, Item, Plan, Roles};
 use self::store::Staged;
@@ -76,6 +79,7 @@ use self::world::{Closed, Life, SharedPolicy, World};
 use crate::conductor::{Conductor, VirtualClock};
 use crate::ordeal::Write;
 use crate::pace::Class;
+use crate::script::Script;
 use crate::transcript::Transcript;
 
 /// How long a run may take, in virtual milliseconds.
@@ -99,6 +103,22 @@ impl Scenario {
         parse::plan(text).map(|(plan, roles)| Self { plan, roles })
     }
 
+    /// The scenario of a session that has happened: the provider says again what it said, the tools do what they did, people say and do what they did at the same point, and the process dies where it died.
+    ///
+    /// It expects what the log has, event by event; where something of the log cannot be played again, `why` says what is left out, and it expects the same answer and outcome.
+    /// *Fails* where the log is empty or a row of it does not read.
+    pub fn from_log(log: &[Recorded]) -> Result<Self, FromLogError> {
+        let text = from_log::file(log)?;
+        Self::parse(&text).map_err(FromLogError::Unplayable)
+    }
+
+    /// The same as the text of a scenario file.
+    ///
+    /// *Fails* where [`from_log`](Self::from_log) does.
+    pub fn file_from_log(log: &[Recorded]) -> Result<String, FromLogError> {
+        from_log::file(log)
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.plan.name
@@ -119,6 +139,15 @@ impl Scenario {
         mut open: impl FnMut(&Opening) -> Result<Arc<dyn Store>, StoreError>,
     ) -> Result<ScenarioResult, RunError> {
         run(self.plan.clone(), self.roles.cast(), &mut open)
+    }
+}
+
+impl Script {
+    /// What the provider answered in a session that has happened, one entry for each request.
+    ///
+    /// *Fails* where [`Scenario::from_log`] does.
+    pub fn from_log(log: &[Recorded]) -> Result<Self, FromLogError> {
+        Scenario::from_log(log).map(|scenario| scenario.roles.provider)
     }
 }
 
