@@ -117,6 +117,12 @@ impl Script {
         self
     }
 
+    /// The entries of another script behind those of this one.
+    pub fn then(mut self, other: Self) -> Self {
+        self.entries.extend(other.entries);
+        self
+    }
+
     /// A provider that follows the script.
     ///
     /// Its waits go by tokio's clock: pause it, and they take no time.

@@ -5,55 +5,19 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use serde_json::json;
-use settled_provider_anthropic::Anthropic;
 use settled_provider_api::{
-    Annotation, ErrorClass, Finish, FinishReason, FixedKey, Message, MessageId, ModelRef, Provider, ProviderError,
+    Annotation, ErrorClass, Finish, FinishReason, Message, MessageId, ModelRef, Provider as _, ProviderError,
     ProviderEvent, Purpose, Request, ResponseInfo, SessionId, Usage,
 };
-use settled_provider_gemini::Gemini;
-use settled_provider_openai::chat::OpenAiChat;
-use settled_provider_openai::responses::OpenAiResponses;
-use settled_provider_wire::Http;
 use settled_testkit::server::{Server, Wire};
 use settled_testkit::{Script, Stream, script};
 
+mod adapters;
+
+use adapters::{WIRES, hear};
+
 /// What a step of a script says.
 type Step = fn(Stream) -> Stream;
-
-/// The wires that an adapter asks for.
-const WIRES: [Wire; 4] = [Wire::Chat, Wire::Responses, Wire::Messages, Wire::Gemini];
-
-/// The adapter of a wire, against a server.
-fn adapter(wire: Wire, server: &Server) -> Box<dyn Provider> {
-    let (url, key) = (server.base_url(wire), Arc::new(FixedKey::new("key-of-the-test")));
-    let http = Http::builder().without_proxy().build().unwrap();
-    match wire {
-        Wire::Chat => Box::new(OpenAiChat::builder(url, key).http(http).build().unwrap()),
-        Wire::Responses => Box::new(OpenAiResponses::builder(url, key).http(http).build().unwrap()),
-        Wire::Messages => Box::new(Anthropic::builder(url, key).http(http).build().unwrap()),
-        Wire::Gemini => Box::new(Gemini::builder(url, key).http(http).build().unwrap()),
-        other => panic!("no adapter speaks {other:?}"),
-    }
-}
-
-/// What the adapter of a wire hears of the next answer: events, and the error at the end.
-async fn hear(wire: Wire, server: &Server) -> (Vec<ProviderEvent>, Option<ProviderError>) {
-    let purpose = Purpose::step(SessionId::new("ses_1").unwrap(), MessageId::from_u128(1));
-    let mut request = Request::new(ModelRef::new("scripted", "the-model"), purpose);
-    request.messages.push(Arc::new(Message::user("hello")));
-    let mut events = Vec::new();
-    let mut stream = match adapter(wire, server).stream(Arc::new(request)).await {
-        Ok(stream) => stream,
-        Err(error) => return (events, Some(error)),
-    };
-    while let Some(event) = poll_fn(|context| stream.as_mut().poll_next(context)).await {
-        match event {
-            Ok(event) => events.push(event),
-            Err(error) => return (events, Some(error)),
-        }
-    }
-    (events, None)
-}
 
 /// Events without signs of life, pieces of one block joined, and without the state that each wire adds.
 fn plain(events: Vec<ProviderEvent>) -> Vec<ProviderEvent> {

@@ -74,7 +74,9 @@ fn answer(request: &Received, number: usize, shared: &Shared) -> Option<Response
                 Err(what) => refused(&what),
             }
         }
-        Answer::EveryTool => refused("a call of every tool is made from the request as the runner sees it, not over HTTP"),
+        Answer::EveryTool => {
+            refused("a call of every tool is made from the request as the runner sees it, not over HTTP")
+        }
     }
 }
 
