@@ -235,13 +235,12 @@ fn calls(log: &[Row], result: &Value) -> BTreeMap<CallKey, Call> {
 }
 
 /// What must hold in every session.
-const LAWS: [fn(&Story) -> Vec<String>; 16] = [
+const LAWS: [fn(&Story) -> Vec<String>; 15] = [
     nothing_forbidden_happens,
     input_is_promoted_once_or_pending,
     input_comes_in_its_order,
     a_steer_comes_at_the_next_border,
     a_session_comes_to_rest,
-    a_run_after_an_interrupt_is_another,
     each_step_settles_once,
     a_call_runs_as_often_as_it_may,
     whoever_acts_says_so,
@@ -388,27 +387,6 @@ fn a_session_comes_to_rest(story: &Story) -> Vec<String> {
     let ran = story.script().last().is_some_and(|item| !item["run"].is_null());
     if story.next == Next::Idle && ran && !pending.is_empty() {
         return vec![format!("a wake is lost: the session is idle, and there is pending: {pending:?}")];
-    }
-    Vec::new()
-}
-
-/// Whoever asks for a run after an interrupt gets one, and does not join the run that is being stopped.
-fn a_run_after_an_interrupt_is_another(story: &Story) -> Vec<String> {
-    // In another process, after a crash, and while a person is waited for, it is the execution that is joined.
-    let unclear = |row: &Row| matches!(row.event, Event::InteractionRequested(_));
-    let other = story.faults().iter().any(|fault| !fault["lose_hints"].is_null());
-    if other || story.may_be_cut_off() || story.log.iter().any(unclear) {
-        return Vec::new();
-    }
-    let interrupts = |item: &Value| !item["interrupt"].is_null() || !item["do"]["interrupt"].is_null();
-    let runs = |item: &Value| !item["start"].is_null() || !item["run"].is_null();
-    let asked = story.script().iter().rposition(runs);
-    let triggered = story.script().iter().any(|item| !item["do"]["interrupt"].is_null());
-    let stopped = story.script().iter().rposition(interrupts);
-    let last = story.log.iter().rposition(|row| matches!(row.event, Event::ExecutionStarted(_))).unwrap_or(0);
-    let interrupted = story.log[last..].iter().any(|row| matches!(row.event, Event::InterruptRecorded(_)));
-    if interrupted && asked > stopped && !triggered {
-        return vec!["the last run was asked for after every interrupt, and was interrupted".to_owned()];
     }
     Vec::new()
 }
