@@ -14,6 +14,8 @@ mod evidence;
 
 mod fold;
 
+mod golden;
+
 mod keys;
 
 mod lowering;
