@@ -33,12 +33,6 @@ pub(crate) struct World {
     questions: BTreeMap<String, u64>,
 }
 
-impl World {
-    pub(crate) fn look(world: &Self) -> Value {
-        json!({"balance": world.balance, "shipped": world.shipped, "approved": world.approved, "traces": world.traces})
-    }
-}
-
 /// The tools, wrong in one thing.
 #[derive(Clone)]
 pub(crate) struct Office {
@@ -82,7 +76,18 @@ impl Office {
         self.working.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn world(&self) -> MutexGuard<'_, World> {
+    /// All that there is to see of the world.
+    pub(crate) fn look(&self) -> Value {
+        let world = self.world();
+        match self.is("effect.seen") {
+            true => json!(null),
+            false => {
+                json!({"balance": world.balance, "shipped": world.shipped, "approved": world.approved, "traces": world.traces})
+            }
+        }
+    }
+
+    fn world(&self) -> MutexGuard<'_, World> {
         self.world.lock().unwrap()
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use settled_provider_api::{ErrorClass, FinishReason, ModelRef, Provider, Usage};
@@ -40,6 +41,7 @@ pub struct WireFixture {
     make: Make,
     model: ModelRef,
     abilities: Abilities,
+    patience: Duration,
 }
 
 impl WireFixture {
@@ -50,13 +52,21 @@ impl WireFixture {
         wire: Wire,
         make: impl Fn(String, &str) -> Result<Arc<dyn Provider>, String> + Send + Sync + 'static,
     ) -> Self {
-        Self { wire, make: Box::new(make), model: ModelRef::new("suite", "model-of-the-suite"), abilities: of(wire) }
+        let model = ModelRef::new("suite", "model-of-the-suite");
+        Self { wire, make: Box::new(make), model, abilities: of(wire), patience: Duration::from_secs(60) }
     }
 
     /// The same fixture, with another model to ask for.
     #[must_use]
     pub fn model(mut self, model: ModelRef) -> Self {
         self.model = model;
+        self
+    }
+
+    /// The same fixture, whose cases may take as long as this.
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
         self
     }
 
@@ -122,6 +132,10 @@ impl ProviderFixture for WireFixture {
 
     fn abilities(&self) -> Abilities {
         self.abilities.clone()
+    }
+
+    fn patience(&self) -> Duration {
+        self.patience
     }
 
     async fn hour(&self) {
