@@ -10,8 +10,9 @@ use settled_runner::{Builder, Settings};
 use settled_tools_api::{Policy, ToolSource};
 
 use crate::effects::Effects;
+use crate::faults::{At, Fault};
 use crate::scenario::parse::quiet_settings;
-use crate::scenario::plan::{Adjust, At, Cast, Item, Model, Ordeal, Placed, Plan, Trigger};
+use crate::scenario::plan::{Adjust, Cast, Item, Model, Ordeal, Placed, Plan, StoreFault, Trigger};
 use crate::scenario::{Failed, RunError, ScenarioResult};
 use crate::script::{Misfit, Script, ScriptedProvider};
 use crate::tools::ScriptedTools;
@@ -197,7 +198,22 @@ impl AgentTest {
 
     /// What follows next happens when this durable event has landed, before the runner knows it.
     pub fn when(mut self, event: impl Into<String>) -> Self {
-        self.trigger = Some(Trigger::Event(At { event: event.into(), call: None, nth: 1 }));
+        self.trigger = Some(Trigger::Event(At::event(event)));
+        self
+    }
+
+    /// What goes wrong at an append; a fault that never happens fails the test.
+    ///
+    /// A crash ends the run that it happens in, as [`crash`](Self::crash) does.
+    pub fn fault(mut self, at: At, fault: Fault) -> Self {
+        let place = format!("fault {}", self.plan.faults.len() + 1);
+        let fault = match fault {
+            Fault::Slow(span) => {
+                StoreFault::Delay { millis: u64::try_from(span.as_millis()).unwrap_or(u64::MAX), at: Some(at) }
+            }
+            then => StoreFault::Fail { at, then },
+        };
+        self.plan.faults.push((place, fault));
         self
     }
 

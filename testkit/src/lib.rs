@@ -82,6 +82,7 @@
 //! - [`server`]: the same scripts over HTTP, on the wires of four providers, with faults (feature `server`, on by default).
 //! - [`crash_at_every_write`], [`cut_at_every_event`]: what becomes of an agent whose process dies, or whose provider's stream is cut, wherever that can happen.
 //! - [`Effects`]: the world that tools act on, counted by effect key.
+//! - [`faults`]: a store that fails where it is told to, before any other.
 //! - [`Transcript`]: a log as plain text.
 //! - [`conformance`]: what every store has to keep to.
 //! - [`guide`]: how to test an agent, and how to write what an agent is made of.
@@ -97,6 +98,10 @@ mod arguments;
 mod script;
 
 mod effects;
+
+mod spot;
+
+pub mod faults;
 
 mod tools;
 

@@ -11,7 +11,8 @@ use settled_provider_api::{
 use settled_runner::Settings;
 use settled_tools_api::{Media, Reconciled, Replay, ToolDefinition, ToolOutput};
 
-use super::plan::{At, Item, Model, Placed, Plan, Roles, StoreFault, Then, Tool, Trigger};
+use super::plan::{Item, Model, Placed, Plan, Roles, StoreFault, Tool, Trigger};
+use crate::faults::{At, Fault};
 use crate::script::{Answer, Script, Stream};
 use crate::tools::{Action, Permission, ToolRun, reconciled};
 
@@ -580,12 +581,12 @@ fn store_fault(node: Node) -> Parsed<(String, StoreFault)> {
         (Some(then), None, None) => {
             let then_place = then.place.clone();
             let then = match then.text()?.as_str() {
-                "crash_before" => Then::CrashBefore,
-                "crash_after" => Then::CrashAfter,
-                "unavailable" => Then::Unavailable,
-                "unknown_landed" => Then::UnknownLanded,
-                "unknown_lost" => Then::UnknownLost,
-                "fenced" => Then::Fenced,
+                "crash_before" => Fault::CrashBefore,
+                "crash_after" => Fault::CrashAfter,
+                "unavailable" => Fault::Unavailable,
+                "unknown_landed" => Fault::UnknownLanded,
+                "unknown_lost" => Fault::UnknownLost,
+                "fenced" => Fault::Fenced,
                 other => return wrong(&then_place, not_a_word(other)),
             };
             match spot {

@@ -8,6 +8,7 @@ use settled_provider_api::{ModelInfo, ModelRef};
 use settled_runner::{Builder, Settings};
 use settled_tools_api::{Policy, ToolDefinition, ToolSource};
 
+use crate::faults::{At, Fault};
 use crate::ordeal::Side;
 use crate::script::{Script, ScriptedProvider};
 use crate::tools::{Permission, ScriptedTools, ToolRun};
@@ -128,35 +129,10 @@ pub(crate) enum Trigger {
     Live { kind: String, nth: u64 },
 }
 
-/// The n-th durable event of a kind, perhaps of one call.
-#[derive(Clone, Debug)]
-pub(crate) struct At {
-    pub(crate) event: String,
-    pub(crate) call: Option<String>,
-    pub(crate) nth: u64,
-}
-
-impl At {
-    /// Whether an event is of the kind and call that is meant.
-    pub(crate) fn is_of(&self, kind: &str, label: Option<&str>) -> bool {
-        self.event == kind && self.call.as_deref().is_none_or(|call| label == Some(call))
-    }
-}
-
 /// What a store does wrong.
 #[derive(Clone, Debug)]
 pub(crate) enum StoreFault {
-    Fail { at: At, then: Then },
+    Fail { at: At, then: Fault },
     Delay { millis: u64, at: Option<At> },
     LoseHints,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Then {
-    CrashBefore,
-    CrashAfter,
-    Unavailable,
-    UnknownLanded,
-    UnknownLost,
-    Fenced,
 }

@@ -1,21 +1,18 @@
 //! The store of a scenario: another store, with the faults that the scenario asks for.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_core::Stream;
 use settled_ledger::store::{
     AdmitError, Admitted, AppendError, Batch, Catalog, ClaimError, Claimed, EventLog, Fence, HintStream, Inbox,
-    NewSession, Ownership, Page, Query, RecordedStream, SessionInfo, Store, StoreError, StoreErrorKind,
+    NewSession, Ownership, Page, Query, RecordedStream, SessionInfo, Store, StoreError,
 };
 use settled_ledger::{Delivery, InboxItem, InputId, NewInput, Recorded, Seq, WorkerId};
 use settled_tools_api::SessionId;
 
-use super::plan::Then;
-use super::world::{Seen, World};
+use super::world::{World, fact};
+use crate::faults::{Fault, Never, no_answer};
 use crate::ordeal::{Side, Write};
 use crate::pace::Class;
 
@@ -61,10 +58,6 @@ impl Staged {
     }
 }
 
-fn lost() -> StoreError {
-    StoreError::new(StoreErrorKind::Unavailable, "the scenario's store does not answer")
-}
-
 #[async_trait]
 impl EventLog for Staged {
     async fn append(&self, fence: &Fence, expected: Seq, batch: Batch) -> Result<Seq, AppendError> {
@@ -75,18 +68,20 @@ impl EventLog for Staged {
             self.world.conductor.turn(Class::Store, (0, 0), delay).await;
         }
         self.alive().await;
-        let number = self.world.begin_write(Write::Append(seen.iter().map(Seen::fact).collect()));
+        let number = self.world.begin_write(Write::Append(seen.iter().map(fact).collect()));
         self.crash_at(number, Side::Before).await;
         let then = self.world.fault(&seen);
         match then {
-            Some(Then::CrashBefore) => {
+            Some(Fault::CrashBefore) => {
                 self.world.crash();
                 self.alive().await;
             }
-            Some(Then::Unavailable) => return Err(AppendError::Unavailable(lost())),
-            Some(Then::UnknownLost) => return Err(AppendError::Unknown(lost())),
-            Some(Then::Fenced) => return Err(AppendError::Fenced),
-            Some(Then::CrashAfter | Then::UnknownLanded) | None => {}
+            Some(fault) => {
+                if let Some(refusal) = fault.refusal() {
+                    return Err(refusal);
+                }
+            }
+            None => {}
         }
         let id = batch.id;
         let answer = self.inner.append(fence, expected, batch).await;
@@ -99,11 +94,11 @@ impl EventLog for Staged {
             }
             self.crash_at(number, Side::After).await;
             match then {
-                Some(Then::CrashAfter) => {
+                Some(Fault::CrashAfter) => {
                     self.world.crash();
                     self.alive().await;
                 }
-                Some(Then::UnknownLanded) => return Err(AppendError::Unknown(lost())),
+                Some(Fault::UnknownLanded) => return Err(AppendError::Unknown(no_answer())),
                 _ => {}
             }
         }
@@ -178,16 +173,5 @@ impl Catalog for Staged {
 
     async fn erase(&self, session: &SessionId) -> Result<(), StoreError> {
         self.call(self.inner.erase(session)).await
-    }
-}
-
-/// Hints that are all lost.
-struct Never;
-
-impl Stream for Never {
-    type Item = SessionId;
-
-    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<SessionId>> {
-        Poll::Pending
     }
 }

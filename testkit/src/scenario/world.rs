@@ -17,12 +17,14 @@ use settled_tools_api::{
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::plan::{Adjust, At, Cast, Item, Ordeal, Placed, Plan, StoreFault, Then, Trigger};
+use super::plan::{Adjust, Cast, Item, Ordeal, Placed, Plan, StoreFault, Trigger};
 use crate::conductor::Conductor;
+use crate::faults::{At, Fault};
 use crate::names::Names;
 use crate::ordeal::{Fact, Side, Write};
 use crate::pace::Pace;
 use crate::script::ScriptedProvider;
+use crate::spot::{Landed, Seen};
 use crate::tools::ScriptedTools;
 
 /// What a running scenario consists of, but for the runner, which a crash takes with it.
@@ -54,10 +56,7 @@ pub(crate) struct Life {
 
 #[derive(Default)]
 struct Book {
-    names: Names,
-    /// How many events of each kind have landed, and of each kind and call.
-    landed: BTreeMap<(String, Option<String>), u64>,
-    batches: BTreeSet<BatchId>,
+    landed: Landed,
     started: BTreeSet<CallKey>,
     appends: u64,
     faults: Vec<(String, StoreFault, Used)>,
@@ -101,16 +100,6 @@ struct Armed {
     act: Item,
     /// How often what it waits for must still happen.
     left: u64,
-}
-
-/// A durable event of a batch that is looked at.
-pub(crate) struct Seen {
-    event: Option<Event>,
-    kind: String,
-    label: Option<String>,
-    /// Its number among the events of its kind, and among those of its kind and call.
-    number: u64,
-    number_of_call: u64,
 }
 
 /// Ids that count: the same in every run.
@@ -298,33 +287,7 @@ impl World {
 
     /// The events of a batch, with the names that they would have if it landed.
     pub(crate) fn look_at(&self, batch: &Batch) -> Vec<Seen> {
-        let book = self.book();
-        // A batch that is appended again is not counted again.
-        if book.batches.contains(&batch.id) {
-            return Vec::new();
-        }
-        let mut names = book.names.clone();
-        let mut landed = BTreeMap::new();
-        let mut seen = Vec::new();
-        for row in &batch.rows {
-            let recorded = row.clone().placed(self.session.clone(), Seq::START);
-            let event = recorded.event().ok();
-            if let Some(event) = &event {
-                names.see(event);
-            }
-            let label = event.as_ref().and_then(Event::call).map(|call| names.label(call));
-            let mut count = |label: Option<String>| {
-                let key = (row.kind.clone(), label);
-                let before = book.landed.get(&key).copied().unwrap_or_default();
-                let here: &mut u64 = landed.entry(key).or_default();
-                *here += 1;
-                before + *here
-            };
-            let number = count(None);
-            let number_of_call = label.clone().map_or(number, |label| count(Some(label)));
-            seen.push(Seen { event, kind: row.kind.clone(), label, number, number_of_call });
-        }
-        seen
+        self.book().landed.look_at(&self.session, batch)
     }
 
     /// How long the append of these events takes.
@@ -345,7 +308,7 @@ impl World {
     }
 
     /// What goes wrong at the append of these events.
-    pub(crate) fn fault(&self, seen: &[Seen]) -> Option<Then> {
+    pub(crate) fn fault(&self, seen: &[Seen]) -> Option<Fault> {
         self.book().faults.iter_mut().find_map(|(_, fault, used)| match fault {
             StoreFault::Fail { at, then } if *used == Used::No && seen.iter().any(|seen| seen.is_at(at)) => {
                 *used = Used::Yes;
@@ -358,7 +321,7 @@ impl World {
     /// Takes in events that have landed; gives what triggers do about them.
     pub(crate) fn landed(&self, batch: BatchId, seen: Vec<Seen>) -> Vec<(String, Item)> {
         let mut book = self.book();
-        if !book.batches.insert(batch) {
+        if !book.landed.land(batch, &seen) {
             return Vec::new();
         }
         book.appends += 1;
@@ -366,10 +329,6 @@ impl World {
         for Seen { event, kind, label, .. } in seen {
             if let Some(event) = event {
                 book.take_in(&event);
-            }
-            *book.landed.entry((kind.clone(), None)).or_default() += 1;
-            if label.is_some() {
-                *book.landed.entry((kind.clone(), label.clone())).or_default() += 1;
             }
             acts.extend(book.fire(|on| matches!(on, Trigger::Event(at) if at.is_of(&kind, label.as_deref()))));
         }
@@ -379,7 +338,7 @@ impl World {
     /// A call's tool has had its first poll.
     fn running(self: Arc<Self>, call: CallKey) {
         let mut book = self.book();
-        let label = book.names.label(call);
+        let label = book.landed.names.label(call);
         if !book.started.contains(&call) {
             book.violations
                 .push(format!("the tool of call `{label}` was polled before its `tool.started` was durable"));
@@ -419,7 +378,7 @@ impl World {
     async fn try_act(self: &Arc<Self>, life: &Life, place: &str, item: &Item) -> Result<(), String> {
         let Life { inside, outside, .. } = life;
         let call = |label: &str| {
-            let call = self.book().names.call(label);
+            let call = self.book().landed.names.call(label);
             call.ok_or_else(|| format!("no call `{label}` has appeared"))
         };
         let said = |error: Error| error.to_string();
@@ -509,7 +468,7 @@ impl World {
             violations.push("the crash did not happen: the test does not play the same twice".to_owned());
         }
         Closed {
-            names: book.names.clone(),
+            names: book.landed.names.clone(),
             live: book.live.clone(),
             appends: book.appends,
             last: book.last.clone(),
@@ -559,7 +518,6 @@ impl Book {
     /// Takes in an event that has landed.
     #[expect(clippy::wildcard_enum_match_arm, reason = "of most events only the names are kept")]
     fn take_in(&mut self, event: &Event) {
-        self.names.see(event);
         match event {
             Event::ToolStarted(_) => self.started.extend(event.call()),
             Event::ToolCalled(_) | Event::StepStreamed(_) => self.kept.extend(event.message()),
@@ -583,15 +541,9 @@ impl Book {
     }
 }
 
-impl Seen {
-    pub(crate) fn fact(&self) -> Fact {
-        Fact { kind: self.kind.clone(), call: self.label.clone() }
-    }
-
-    fn is_at(&self, at: &At) -> bool {
-        let number = if at.call.is_some() { self.number_of_call } else { self.number };
-        at.is_of(&self.kind, self.label.as_deref()) && number == at.nth
-    }
+/// An event as a report names it.
+pub(crate) fn fact(seen: &Seen) -> Fact {
+    Fact { kind: seen.kind.clone(), call: seen.label.clone() }
 }
 
 /// The prompts that were admitted and are nowhere: neither promoted, nor pending, nor cancelled (I5).
