@@ -11,3 +11,7 @@ pub mod write_a_tool_that_survives_a_crash {}
 #[cfg(feature = "runner")]
 #[doc = include_str!("guide/customer_log.md")]
 pub mod turn_a_customers_log_into_a_test {}
+
+#[cfg(feature = "server")]
+#[doc = include_str!("guide/provider_adapter.md")]
+pub mod write_a_provider_adapter {}
