@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use settled_ledger::store::Store;
+use settled_ledger::store::{Store, StoreError, StoreErrorKind};
 use settled_ledger::{Clock, Delivery};
 use settled_provider_api::{ModelInfo, Request};
 use settled_runner::{Builder, Settings};
@@ -13,7 +13,7 @@ use crate::effects::Effects;
 use crate::faults::{At, Fault};
 use crate::scenario::parse::quiet_settings;
 use crate::scenario::plan::{Adjust, Cast, Item, Model, Ordeal, Placed, Plan, StoreFault, Trigger};
-use crate::scenario::{Failed, RunError, ScenarioResult};
+use crate::scenario::{Failed, Opening, RunError, ScenarioResult};
 use crate::script::{Misfit, Script, ScriptedProvider};
 use crate::tools::ScriptedTools;
 
@@ -21,6 +21,26 @@ use crate::tools::ScriptedTools;
 ///
 /// The store is made with the clock of the test's virtual time: `MemoryStore::new` fits.
 pub fn agent<S: Store + 'static>(store: impl FnOnce(Arc<dyn Clock>) -> S + 'static, script: Script) -> AgentTest {
+    let (mut make, mut made) = (Some(store), None);
+    agent_on(
+        move |opening| {
+            if let Some(make) = make.take() {
+                let store: Arc<dyn Store> = Arc::new(make(opening.clock()));
+                made = Some(store);
+            }
+            made.clone().ok_or_else(|| StoreError::new(StoreErrorKind::Unavailable, "the store was not made"))
+        },
+        script,
+    )
+}
+
+/// An agent whose model follows a script, on a store that is opened, and opened again after each crash.
+///
+/// For stores that work on threads of their own there is [`Opening::hold`].
+pub fn agent_on(
+    open: impl FnMut(&Opening) -> Result<Arc<dyn Store>, StoreError> + 'static,
+    script: Script,
+) -> AgentTest {
     AgentTest {
         plan: Plan {
             name: "a test of an agent".to_owned(),
@@ -40,7 +60,7 @@ pub fn agent<S: Store + 'static>(store: impl FnOnce(Arc<dyn Clock>) -> S + 'stat
         policy: None,
         adjust: None,
         effects: Effects::new(),
-        store: Box::new(move |clock| Arc::new(store(clock))),
+        open: Box::new(open),
         trigger: None,
     }
 }
@@ -58,11 +78,11 @@ pub struct AgentTest {
     policy: Option<Arc<dyn Policy>>,
     adjust: Option<Adjust>,
     effects: Effects,
-    store: MakeStore,
+    open: OpenStore,
     trigger: Option<Trigger>,
 }
 
-type MakeStore = Box<dyn FnOnce(Arc<dyn Clock>) -> Arc<dyn Store>>;
+type OpenStore = Box<dyn FnMut(&Opening) -> Result<Arc<dyn Store>, StoreError>>;
 
 /// What the agent is made of.
 impl AgentTest {
@@ -262,10 +282,7 @@ impl AgentTest {
         let failed = |lines| Failed { name: name.clone(), lines };
         let played = self.perform().map_err(|error| failed(vec![error.to_string()]))?;
         let mut lines = played.result.violations.clone();
-        let unused = played.provider.unused();
-        if unused > 0 {
-            lines.push(format!("{unused} entries of the script were not used"));
-        }
+        lines.extend(played.provider.left());
         if lines.is_empty() {
             Ok(played)
         } else {
@@ -296,7 +313,7 @@ impl AgentTest {
     }
 
     /// Plays everything, whatever comes of it.
-    pub(crate) fn perform(self) -> Result<Played, RunError> {
+    pub(crate) fn perform(mut self) -> Result<Played, RunError> {
         let (provider, tools, effects) = (self.script.provider(), self.tools, self.effects);
         let cast = Cast {
             provider: provider.clone(),
@@ -305,16 +322,7 @@ impl AgentTest {
             policy: self.policy,
             adjust: self.adjust,
         };
-        let (mut make, mut made) = (Some(self.store), None);
-        let result = crate::scenario::run(self.plan, cast, &mut |opening| {
-            if let Some(make) = make.take() {
-                made = Some(make(opening.clock()));
-            }
-            made.clone().ok_or_else(|| {
-                let kind = settled_ledger::store::StoreErrorKind::Unavailable;
-                settled_ledger::store::StoreError::new(kind, "the store was not made")
-            })
-        })?;
+        let result = crate::scenario::run(self.plan, cast, &mut self.open)?;
         Ok(Played { result, provider, tools, effects })
     }
 }

@@ -83,6 +83,7 @@
 //! - [`crash_at_every_write`], [`cut_at_every_event`]: what becomes of an agent whose process dies, or whose provider's stream is cut, wherever that can happen.
 //! - [`Effects`]: the world that tools act on, counted by effect key.
 //! - [`faults`]: a store that fails where it is told to, before any other.
+//! - [`check_log`], [`check_request`]: whether a log, or a request, keeps to the invariants; every run of the kit asks them by itself.
 //! - [`Transcript`]: a log as plain text.
 //! - [`conformance`]: what every store has to keep to.
 //! - [`guide`]: how to test an agent, and how to write what an agent is made of.
@@ -131,12 +132,13 @@ pub mod guide;
 pub mod mocks;
 
 #[cfg(feature = "runner")]
-pub use agent::{AgentRun, AgentTest, agent};
+pub use agent::{AgentRun, AgentTest, agent, agent_on};
 pub use arguments::arguments;
 pub use effects::Effects;
 pub use names::Names;
 #[cfg(feature = "runner")]
 pub use ordeal::{crash_at_every_write, cut_at_every_event};
 pub use script::{Script, ScriptedProvider, Stream, script, zero_script};
+pub use settled_ledger::check::{Breach, check_events, check_log, check_request};
 pub use tools::{CallCounts, Permission, ScriptedTools, ToolRun, reconciled, tools};
 pub use transcript::Transcript;

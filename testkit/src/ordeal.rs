@@ -511,9 +511,9 @@ fn cut(script: &Script, place: usize, items: &[Item], cut: Cut) -> Script {
     let called = items.iter().any(|item| matches!(item, Item::Event(ProviderEvent::ToolCall(_))));
     let finished = items.iter().any(|item| matches!(item, Item::Event(ProviderEvent::Finish(_))));
     let goes_on_at = if called || finished { place + 1 } else { place };
-    let serves = script.entries[place].serves;
+    let Entry { serves, place: written, .. } = script.entries[place];
     let mut entries = script.entries[..place].to_vec();
-    entries.push(Entry { serves, answer: Answer::Stream(cut_short) });
+    entries.push(Entry { serves, answer: Answer::Stream(cut_short), place: written });
     entries.extend_from_slice(&script.entries[goes_on_at..]);
     Script { entries, ..script.clone() }
 }

@@ -3,6 +3,7 @@
 mod provider;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::Location;
 
 use serde_json::Value;
 use settled_provider_api::{
@@ -63,6 +64,8 @@ pub(crate) struct Entry {
     /// The kind of request that it is for; any where `None`.
     pub(crate) serves: Option<RequestKind>,
     pub(crate) answer: Answer,
+    /// Where it was written, in Rust.
+    pub(crate) place: Option<&'static Location<'static>>,
 }
 
 #[derive(Clone, Debug)]
@@ -86,29 +89,34 @@ pub(crate) enum Item {
 
 impl Script {
     /// One more answer, for a step or a summary, whichever is asked for.
+    #[track_caller]
     pub fn step(self, write: impl FnOnce(Stream) -> Stream) -> Self {
-        self.entry(None, Answer::Stream(write(Stream::default()).items))
+        self.here(None, Answer::Stream(write(Stream::default()).items))
     }
 
     /// One more answer, for a summary; asking for a step with it is a fault.
+    #[track_caller]
     pub fn summary(self, text: impl Into<String>) -> Self {
         let stream = Stream::default().text(text).finish();
-        self.entry(Some(RequestKind::Summary), Answer::Stream(stream.items))
+        self.here(Some(RequestKind::Summary), Answer::Stream(stream.items))
     }
 
     /// One more request that fails before its stream.
+    #[track_caller]
     pub fn fail(self, error: ProviderError) -> Self {
-        self.entry(None, Answer::Fail(error))
+        self.here(None, Answer::Fail(error))
     }
 
     /// One more request that is refused because the context is too long.
+    #[track_caller]
     pub fn overflow(self) -> Self {
         self.fail(ProviderError::new(ErrorClass::ContextOverflow, ""))
     }
 
     /// One more answer: a call of every tool that is offered (where none is, there is no such answer), with [`arguments`](crate::arguments) made from its schema.
+    #[track_caller]
     pub fn every_tool(self) -> Self {
-        self.entry(None, Answer::EveryTool)
+        self.here(None, Answer::EveryTool)
     }
 
     /// The answer to every request beyond the last entry; then no request is one too many.
@@ -130,8 +138,17 @@ impl Script {
         ScriptedProvider::new(self)
     }
 
+    /// An entry that is written in Rust, by the caller of whoever calls this.
+    #[track_caller]
+    fn here(mut self, serves: Option<RequestKind>, answer: Answer) -> Self {
+        self.entries.push(Entry { serves, answer, place: Some(Location::caller()) });
+        self
+    }
+
+    /// An entry that stands in no source.
+    #[cfg(feature = "runner")]
     pub(crate) fn entry(mut self, serves: Option<RequestKind>, answer: Answer) -> Self {
-        self.entries.push(Entry { serves, answer });
+        self.entries.push(Entry { serves, answer, place: None });
         self
     }
 }

@@ -101,7 +101,9 @@ fn a_retry_waits_without_waiting() {
 #[test]
 fn a_script_that_is_not_followed_fails_the_test() {
     let left = agent(MemoryStore::new, script().step(|s| s.finish()).step(|s| s.finish())).prompt("Hello").runs();
-    assert_eq!(left.try_play().unwrap_err().lines[0], "1 entries of the script were not used");
+    let (file, written) = (file!(), line!() - 1);
+    let line = format!("only 1 of 2 entries of the script were used; entry 2 is left, written at {file}:{written}:70");
+    assert_eq!(left.try_play().unwrap_err().lines[0], line);
     let beyond = agent(MemoryStore::new, script()).prompt("Hello").runs();
     assert_eq!(beyond.try_play().unwrap_err().lines[0], "request 1: the script has 0 entries only");
 }

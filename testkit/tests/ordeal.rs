@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::json;
+use settled_ledger::store::{Store, StoreError};
 use settled_provider_api::{ErrorClass, ProviderError};
 use settled_store_memory::MemoryStore;
+use settled_store_sqlite::SqliteStore;
 use settled_testkit::ordeal::Report;
+use settled_testkit::scenario::Opening;
 use settled_testkit::{
-    AgentTest, Effects, Permission, Script, ScriptedTools, ToolRun, agent, crash_at_every_write, cut_at_every_event,
-    reconciled, script, tools,
+    AgentTest, Effects, Permission, Script, ScriptedTools, ToolRun, agent, agent_on, crash_at_every_write,
+    cut_at_every_event, reconciled, script, tools,
 };
 use settled_tools_api::{
     Decision, Policy, PolicyCall, Reconciled, Replay, ToolCall, ToolContext, ToolDefinition, ToolError, ToolExecutor,
@@ -268,7 +271,24 @@ fn a_test_that_fails_unharmed_is_not_tried() {
     assert_eq!(report.unharmed.as_ref().unwrap().lines[0], "request 1: the script has 0 entries only");
     assert_eq!((report.trials.len(), report.is_ok()), (0, false));
     let cut = cut_at_every_event(|| agent(MemoryStore::new, one_call()).prompt("Hello"));
-    assert_eq!(cut.unharmed.as_ref().unwrap().lines[0], "2 entries of the script were not used");
+    let left = &cut.unharmed.as_ref().unwrap().lines[0];
+    assert!(left.starts_with("only 0 of 2 entries of the script were used; entry 1 is left"), "{left}");
+}
+
+#[test]
+fn a_store_that_is_opened_again_after_each_crash() {
+    let report = crash_at_every_write(|| {
+        let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let tools = charge(Replay::AtMostOnce, |run| run.effect().ok("charged"));
+        let open = move |opening: &Opening| -> Result<Arc<dyn Store>, StoreError> {
+            let store = SqliteStore::builder(folder.path().join("sessions.db"));
+            Ok(Arc::new(store.clock(opening.clock()).hold(opening.hold()).open()?))
+        };
+        agent_on(open, one_call()).tools(tools).prompt("Charge.").runs()
+    });
+    report.assert_ok();
+    let memory = crash_at_every_write(of_class(Replay::AtMostOnce, |run| run.effect().ok("charged")));
+    assert_eq!(report, memory);
 }
 
 #[test]

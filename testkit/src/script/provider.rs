@@ -84,6 +84,14 @@ impl ScriptedProvider {
         self.0.entries.len().saturating_sub(self.seen().next)
     }
 
+    /// Says which entries were not used, and where the first of them stands.
+    pub(crate) fn left(&self) -> Option<String> {
+        let (used, entries) = (self.seen().next, self.0.entries.len());
+        let first = self.0.entries.get(used)?;
+        let place = first.place.map(|place| format!(", written at {place}")).unwrap_or_default();
+        Some(format!("only {used} of {entries} entries of the script were used; entry {} is left{place}", used + 1))
+    }
+
     /// Fails the test if the script was not used up, was overrun, or a request was not well-formed; the message says where.
     ///
     /// # Panics
@@ -93,10 +101,7 @@ impl ScriptedProvider {
     #[expect(clippy::panic, reason = "this is how a test fails")]
     pub fn assert_exhausted(&self) {
         let mut wrong = self.faults();
-        let used = self.seen().next;
-        if self.unused() > 0 {
-            wrong.push(format!("only {used} of {} entries were used", self.0.entries.len()));
-        }
+        wrong.extend(self.left());
         if !wrong.is_empty() {
             panic!("the script was not followed: {}", wrong.join("; "));
         }
