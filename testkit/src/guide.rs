@@ -15,3 +15,6 @@ pub mod turn_a_customers_log_into_a_test {}
 #[cfg(feature = "server")]
 #[doc = include_str!("guide/provider_adapter.md")]
 pub mod write_a_provider_adapter {}
+
+#[doc = include_str!("guide/store.md")]
+pub mod write_a_store {}
