@@ -97,6 +97,9 @@ pub(super) fn plan(text: &str) -> Parsed<(Plan, Roles)> {
     Ok((plan, Roles { tools, provider }))
 }
 
+/// What the reconciler of a scripted tool gives for a call that has happened.
+pub(super) const HAPPENED: &str = "It had happened.";
+
 /// The product's defaults, without jitter.
 pub(crate) fn quiet_settings() -> Settings {
     let mut settings = Settings::default();
@@ -203,7 +206,7 @@ fn tool(name: String, node: Node) -> Parsed<Tool> {
     let found = match fields.optional("reconciled") {
         None => Reconciled::CannotTell,
         Some(found) => match found.text()?.as_str() {
-            "happened" => Reconciled::Happened(ToolOutput::text("It had happened.")),
+            "happened" => Reconciled::Happened(ToolOutput::text(HAPPENED)),
             "did_not" => Reconciled::DidNot,
             "still_running" => Reconciled::StillRunning,
             "cannot_tell" => Reconciled::CannotTell,
