@@ -6,7 +6,7 @@
 //! |---|---|
 //! | the first | `format` (`settled-session`), `version` (1), `session`, `events` and `inputs` (how many lines of each follow), `state`, `tags` |
 //! | one for each event | `seq`, `time` (milliseconds since 1970), `version` (of the event's fields), `type`, `body` (its fields, to the byte as the store has them) |
-//! | one for each pending input | as the inbox has it, `arrival` counted from 1 |
+//! | one for each pending input | as the inbox has it, in order of arrival with interrupts last, `arrival` counted from 1 |
 //! | the last | `sha256`: of every byte before this line |
 //!
 //! What belongs to one store alone is not in it: who owns the session, its epoch, the ids of batches, the keys of input that is not pending any more.
@@ -45,7 +45,7 @@ pub struct Archive {
     pub state: SessionState,
     /// Its log; never empty.
     pub log: Vec<Recorded>,
-    /// Its pending input, in order of arrival.
+    /// Its pending input, in order of arrival, interrupts last.
     pub inputs: Vec<InboxItem>,
 }
 
@@ -141,6 +141,12 @@ impl Archive {
         let sha256 = hex(lines.sum.clone());
         lines.put(&Sum { sha256 })?;
         lines.out.flush()
+    }
+
+    /// Whether a file says that it is one, however broken it may be.
+    pub fn looks_like(file: &[u8]) -> bool {
+        let first = file.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        serde_json::from_slice::<Format>(first).is_ok_and(|first| first.format == FORMAT)
     }
 
     /// Reads a file, and holds it to all that a session must be.

@@ -30,7 +30,7 @@ pub(crate) enum Command {
     Run(Run),
     /// Show a session's timeline: steps, calls, times, the settlement of each
     Log(Log),
-    /// Check a session's log, or a file of `log --json`; exits 1 on a breach
+    /// Check a session's log, or a file of `export` or `log --json`; exits 1 on a breach
     Check(Check),
     /// List the sessions
     Sessions(Sessions),

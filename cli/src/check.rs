@@ -1,28 +1,28 @@
 //! `settled check`: what every log must satisfy.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
 use settled_ledger::Recorded;
 use settled_ledger::check::{Breach, check_log};
 use settled_tools_api::SessionId;
 
+use crate::archive::Archive;
 use crate::args::Check;
 use crate::data::{self, DataFolder};
 use crate::exit::{Exit, Failure};
 use crate::text;
 
-pub(crate) async fn check(args: Check, data: &DataFolder) -> Result<Exit, Failure> {
+pub(crate) async fn check(args: Check, folder: &DataFolder) -> Result<Exit, Failure> {
     let what = args.what;
+    let path = Path::new(&what);
     let log = if what == "-" {
-        read(io::stdin().lock(), "standard input")?
-    } else if Path::new(&what).is_file() {
-        let file = std::fs::File::open(&what);
-        let file = file.map_err(|error| Failure::usage(format!("`{what}` cannot be read: {error}")))?;
-        read(BufReader::new(file), &format!("`{what}`"))?
+        read(&data::read(path)?, "standard input")?
+    } else if path.is_file() {
+        read(&data::read(path)?, &format!("`{what}`"))?
     } else {
         let session = SessionId::new(&what)?;
-        let store = data.open_for(&session).map_err(|failure| neither(failure, &what))?;
+        let store = folder.open_for(&session).map_err(|failure| neither(failure, &what))?;
         data::whole_log(&store, &session).await.map_err(|failure| neither(failure, &what))?
     };
     let breaches = check_log(&log);
@@ -51,14 +51,21 @@ fn neither(failure: Failure, what: &str) -> Failure {
     }
 }
 
-fn read(lines: impl BufRead, whence: &str) -> Result<Vec<Recorded>, Failure> {
+/// The events of a file: of `log --json`, or an export, which is held to all that an import holds it to.
+fn read(file: &[u8], whence: &str) -> Result<Vec<Recorded>, Failure> {
+    if Archive::looks_like(file) {
+        return match Archive::read(file) {
+            Ok(archive) => Ok(archive.log),
+            Err(broken) => Err(Failure::failed(format!("{whence}, {broken}"))),
+        };
+    }
+    let text = std::str::from_utf8(file).map_err(|error| Failure::usage(format!("{whence} is no text: {error}")))?;
     let mut log = Vec::new();
-    for (number, line) in lines.lines().enumerate() {
-        let line = line.map_err(|error| Failure::usage(format!("{whence} cannot be read: {error}")))?;
+    for (number, line) in text.lines().enumerate() {
         if line.trim().is_empty() {
             continue;
         }
-        let recorded = Recorded::from_json(&line);
+        let recorded = Recorded::from_json(line);
         log.push(recorded.map_err(|why| Failure::usage(format!("{whence}, line {}: {why}", number + 1)))?);
     }
     if log.is_empty() {

@@ -6,7 +6,9 @@ use settled_ledger::store::{
     AdmitError, AppendError, Batch, ClaimError, Claimed, Fence, NewSession, Next, SessionState, Store, StoreError,
     StoreErrorKind,
 };
-use settled_ledger::{Arrival, BatchId, Ids, InboxItem, NewInput, NewRow, Recorded, Seq, Timestamp, WorkerId};
+use settled_ledger::{
+    Arrival, BatchId, Ids, InboxItem, NewInput, NewInputKind, NewRow, Recorded, Seq, Timestamp, WorkerId,
+};
 use settled_runner::RandomIds;
 use settled_tools_api::SessionId;
 
@@ -55,6 +57,8 @@ impl Archive {
                 let message = format!("session `{session}` has no events yet");
                 return Err(StoreError::new(StoreErrorKind::NotFound, message));
             }
+            // An interrupt counts wherever it stands; behind all others it comes to a session that is whole.
+            inputs.sort_by_key(|input| matches!(input.input, NewInputKind::Interrupt(_)));
             for (place, input) in (1..).zip(&mut inputs) {
                 input.arrival = Arrival::new(place);
             }
@@ -66,8 +70,8 @@ impl Archive {
 
     /// Puts the session into a store, whole or not at all.
     ///
-    /// It is made, taken for a worker, filled and released, as any writer would; its log and its state come in one append.
-    /// If the process dies before that, what is left has one event and is never due; putting the session again begins by removing it.
+    /// It is made, taken for a worker, filled and released, as any writer would; its log comes in one append behind its first event.
+    /// If the process dies meanwhile, what is left is never due; putting the session again begins by removing it.
     ///
     /// # Errors
     ///
@@ -82,7 +86,7 @@ impl Archive {
         put
     }
 
-    /// Removes what a put that broke off has left: the first event and nothing that is not in this session.
+    /// Removes what a put that broke off has left: nothing that is not in this session, and nobody has run it.
     async fn clear(&self, store: &dyn Store, worker: WorkerId) -> Result<(), StoreError> {
         let left = match Self::take(store, &self.session).await {
             Ok(left) => left,
@@ -90,7 +94,10 @@ impl Archive {
             Err(error) => return Err(error),
         };
         let is_ours = |input: &InboxItem| self.inputs.iter().any(|ours| ours.id == input.id);
-        if left == *self || left.log != self.log[..1] || !left.inputs.iter().all(is_ours) {
+        let is_part = self.log.starts_with(&left.log) && left.inputs.iter().all(is_ours);
+        let only_made = left.log.len() == 1 && left.state == SessionState::default();
+        let hidden = left.state.next == Next::At(NEVER);
+        if left == *self || !is_part || !(only_made || hidden) {
             return Ok(());
         }
         let claimed = store.claim(worker, LEASE, &self.session).await.map_err(unclaimed)?;
@@ -101,15 +108,26 @@ impl Archive {
     async fn fill(&self, store: &dyn Store, worker: WorkerId) -> Result<(), StoreError> {
         let mut rows: Vec<NewRow> = self.log.iter().map(new_row).collect();
         let rest = rows.split_off(1);
-        let mut head = store.create(&self.session, NewSession::new(rows, self.tags.clone())).await?;
+        let head = store.create(&self.session, NewSession::new(rows, self.tags.clone())).await?;
         let Claimed { fence, .. } = store.claim(worker, LEASE, &self.session).await.map_err(unclaimed)?;
-        // Input that was handed in to an idle session has woken nobody: it comes to an idle one again.
-        let waits = self.state != SessionState::default();
-        if waits && !self.inputs.is_empty() {
-            // An interrupt is taken only for the execution that is open.
-            let never = SessionState::new(Next::At(NEVER), self.state.execution);
-            head = append(store, &fence, head, Vec::new(), Some(never)).await?;
+        if self.state == SessionState::default() {
+            // What was handed in to an idle session has woken nobody: it comes to an idle one again.
+            self.hand_in(store).await?;
+            append(store, &fence, head, rest, None).await?;
+        } else {
+            // The execution must be known before its interrupt.
+            let mut hidden = self.state.clone();
+            hidden.next = Next::At(NEVER);
+            let head = append(store, &fence, head, rest, Some(hidden)).await?;
+            self.hand_in(store).await?;
+            append(store, &fence, head, Vec::new(), Some(self.state.clone())).await?;
         }
+        // The session is there: if it cannot be given up, its lease runs out.
+        let _ = store.release(&fence).await;
+        Ok(())
+    }
+
+    async fn hand_in(&self, store: &dyn Store) -> Result<(), StoreError> {
         for input in &self.inputs {
             let new = NewInput::new(input.id, input.at, input.input.clone()).key(input.key.clone()).without_waking();
             store.admit(&self.session, new).await.map_err(|error| match error {
@@ -117,9 +135,6 @@ impl Archive {
                 error => StoreError::new(StoreErrorKind::Corrupt, error.to_string()),
             })?;
         }
-        append(store, &fence, head, rest, waits.then(|| self.state.clone())).await?;
-        // The session is there: if it cannot be given up, its lease runs out.
-        let _ = store.release(&fence).await;
         Ok(())
     }
 }

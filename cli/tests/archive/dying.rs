@@ -13,7 +13,7 @@ use settled_store_memory::MemoryStore;
 use settled_tools_api::SessionId;
 
 /// What happens at the nth call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Blow {
     /// It fails without effect.
     FailsBefore,
@@ -23,6 +23,8 @@ pub(crate) enum Blow {
     DiesBefore,
     /// The process dies after it.
     DiesAfter,
+    /// Somebody hands this in just before it.
+    Meanwhile(Box<(SessionId, NewInput)>),
 }
 
 /// A store that is struck at one call.
@@ -48,12 +50,17 @@ impl Dying {
         let number = self.calls.fetch_add(1, Ordering::Relaxed);
         let error = || StoreError::new(StoreErrorKind::Unavailable, "struck");
         let dead = number > self.at && matches!(self.blow, Blow::DiesBefore | Blow::DiesAfter);
-        match self.blow {
+        match &self.blow {
             _ if dead => Err(lost(error())),
             Blow::FailsBefore | Blow::DiesBefore if number == self.at => Err(lost(error())),
             Blow::FailsAfter | Blow::DiesAfter if number == self.at => {
                 let _ = call.await;
                 Err(lost(error()))
+            }
+            Blow::Meanwhile(handed_in) if number == self.at => {
+                let (session, input) = &**handed_in;
+                assert!(self.inner.admit(session, input.clone()).await.is_ok());
+                call.await
             }
             _ => call.await,
         }

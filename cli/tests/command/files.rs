@@ -45,6 +45,8 @@ async fn a_session_goes_on_in_another_folder() {
     let mode = std::fs::metadata(&file).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o600, "{file}");
     let written = std::fs::read_to_string(&file).unwrap();
+    let (by_id, by_file) = (world.end(&["check", "s"]), world.end(&["check", &file]));
+    assert_eq!((by_file.code, &by_file.out), (Some(0), &by_id.out), "{by_file:?}");
     assert_eq!(world.end(&["export", "s"]).out, written);
 
     let imported = elsewhere(&world, &["import", &file]);
@@ -107,6 +109,8 @@ async fn a_file_that_is_refused_leaves_nothing() {
         let refused = elsewhere(&world, &["import", &file]);
         assert_eq!((refused.code, &*refused.out), (Some(2), ""), "{refused:?}");
         assert!(refused.err.contains(&format!("`{file}`, {says}")), "{refused:?}");
+        let check = world.end(&["check", &file]);
+        assert!(matches!(check.code, Some(1 | 2)) && check.out.is_empty(), "{check:?}");
     }
     let none = elsewhere(&world, &["sessions", "--json"]);
     assert_eq!((none.code, &*none.out), (Some(0), ""), "{none:?}");
