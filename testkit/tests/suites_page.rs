@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use settled_testkit::conformance::{provider, store, tool};
+use settled_testkit::conformance::{VERSION, provider, store, tool};
 
 /// A suite: its name, its cases, and where its mutants are.
 type Suite = (&'static str, Vec<(&'static str, &'static str)>, &'static [&'static str]);
@@ -55,6 +55,21 @@ fn table((name, cases, files): &Suite) -> String {
         table.push_str(&format!("| {case} | {} | {} |\n", promise.replace('|', "\\|"), spoiled.join(", ")));
     }
     table
+}
+
+/// A report's version says which contracts it holds to: the suites and the contracts go by one number.
+#[test]
+fn the_suites_have_the_version_of_the_contracts() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    for member in ["ledger", "provider-api", "tools-api", "testkit"] {
+        let manifest = fs::read_to_string(root.join(member).join("Cargo.toml")).unwrap();
+        assert!(
+            manifest.lines().any(|line| line == "version.workspace = true"),
+            "{member} has a version of its own: say in `conformance::VERSION` which one a report names"
+        );
+    }
+    let version = format!("version = \"{VERSION}\"");
+    assert!(fs::read_to_string(root.join("Cargo.toml")).unwrap().contains(&version), "{version}");
 }
 
 #[test]

@@ -92,7 +92,8 @@ fn the_protocol_of_events() {
     use ProviderEvent as E;
     let finish = || E::finish(FinishReason::Stop, None);
     let (order, index, end) = (EventRule::Order, EventRule::Index, EventRule::End);
-    let cases: [(&[E], &[(EventRule, usize)]); 12] = [
+    let short = || E::finish(FinishReason::Length, None);
+    let cases: [(&[E], &[(EventRule, usize)]); 17] = [
         (&[E::text_start(0), E::text_delta(0, "a"), E::text_end(0), finish()], &[]),
         (&[E::text_start(0), E::reasoning_start(1), E::text_end(0), E::reasoning_end(1, None), finish()], &[]),
         (&[E::tool_input_start(0, "c", "t"), E::tool_input_end(0), E::tool_call(0, "c", "t", Default::default())], &[]),
@@ -105,6 +106,11 @@ fn the_protocol_of_events() {
         (&[E::text_start(0), E::text_end(0), E::text_start(0)], &[(index, 2)]),
         (&[E::text_start(0), finish()], &[(end, 1)]),
         (&[finish(), finish()], &[(end, 1)]),
+        (&[E::tool_input_start(0, "c", "t"), finish()], &[(end, 1)]),
+        (&[E::tool_input_start(0, "c", "t"), short()], &[]),
+        (&[E::tool_input_start(0, "c", "t"), E::tool_input_end(0), short()], &[(end, 2)]),
+        (&[E::text_start(0), short()], &[(end, 1)]),
+        (&[E::tool_input_start(0, "c", "t"), E::tool_input_malformed(0, "c", "t", "{"), finish()], &[]),
     ];
     for (events, should) in cases {
         let seen: Vec<_> = check_events(events).into_iter().map(|fault| (fault.rule, fault.at)).collect();

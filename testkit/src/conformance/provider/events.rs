@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use settled_provider_api::ProviderEvent;
+use settled_provider_api::{FinishReason, ProviderEvent};
 
 /// A rule of [`check_events`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,7 +13,7 @@ pub enum EventRule {
     Order,
     /// Blocks have the indexes 0, 1, 2, … in order of appearance, and none is used twice.
     Index,
-    /// A finish comes once and last, when every block is closed; behind an error there is no content.
+    /// A finish comes once and last, when every block is closed, but for arguments that it cut short; behind an error there is no content.
     End,
 }
 
@@ -92,9 +92,19 @@ impl Checker {
             ProviderEvent::ReasoningEnd(block) => self.end(block.index, Kind::Reasoning, Stage::Closed),
             ProviderEvent::ToolInputEnd(block) => self.end(block.index, Kind::Input, Stage::InputClosed),
             ProviderEvent::ToolCall(call) => self.call(call.index),
+            // It says itself that the arguments are closed.
+            ProviderEvent::ToolInputMalformed(call) if self.is_open(call.index, Kind::Input) => {
+                self.end(call.index, Kind::Input, Stage::Closed);
+            }
             ProviderEvent::ToolInputMalformed(call) => self.call(call.index),
-            ProviderEvent::Finish(_) => {
-                let open = self.blocks.iter().find(|(_, stage)| **stage != Stage::Closed);
+            ProviderEvent::Finish(finish) => {
+                // Arguments that a limit or a filter has cut short stay open: nobody closed them.
+                let short = !matches!(finish.reason, FinishReason::Stop | FinishReason::ToolCalls);
+                let open = self.blocks.iter().find(|(_, stage)| match stage {
+                    Stage::Closed => false,
+                    Stage::Open(Kind::Input) => !short,
+                    Stage::Open(_) | Stage::InputClosed => true,
+                });
                 if let Some((index, _)) = open {
                     let details = format!("it finishes, and block {index} is not closed");
                     self.fault(EventRule::End, details);
@@ -122,9 +132,13 @@ impl Checker {
     }
 
     fn within(&mut self, index: u32, kind: Kind) {
-        if self.blocks.get(&index) != Some(&Stage::Open(kind)) {
+        if !self.is_open(index, kind) {
             self.fault(EventRule::Order, format!("a piece of block {index}, which is not open as {kind:?}"));
         }
+    }
+
+    fn is_open(&self, index: u32, kind: Kind) -> bool {
+        self.blocks.get(&index) == Some(&Stage::Open(kind))
     }
 
     fn end(&mut self, index: u32, kind: Kind, stage: Stage) {
