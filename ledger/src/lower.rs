@@ -255,7 +255,7 @@ const MEDIA_LEFT: usize = 15 << 20;
 fn media_bytes(message: &Message) -> usize {
     let of_media = |media: &Media| match &media.data {
         MediaData::Base64(data) => data.len() / 4 * 3,
-        _ => 0,
+        MediaData::Url(_) | _ => 0,
     };
     let of = |content: &[Content]| -> usize {
         let of_piece = |piece: &Content| match piece {

@@ -274,13 +274,16 @@ impl Session {
     }
 
     /// Waits until the session does nothing more by itself, and says how it went.
+    ///
+    /// Where sessions run only when they are told to ([`Serving::Asked`]), what is pending and owned by nobody does nothing by itself.
     pub async fn settled(&self) -> Result<Settled, Error> {
         let mut runs = self.slot.runs();
         loop {
             let now = runs.borrow_and_update().clone();
             if now.begun == now.ended {
                 let info = self.worker.shop.store.info(self.id()).await?;
-                let quiet = matches!(info.state.next, Next::Idle | Next::Held | Next::Waiting(_));
+                let left_alone = self.worker.serving == Serving::Asked && info.owner.is_none();
+                let quiet = left_alone || matches!(info.state.next, Next::Idle | Next::Held | Next::Waiting(_));
                 // Whoever has settled what this worker has lost, the log says how.
                 if quiet || self.worker.is_shutting_down() {
                     return self.last_outcome().await;

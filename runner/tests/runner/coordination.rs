@@ -13,7 +13,7 @@ use settled_tools_api::{Decision, Policy, PolicyCall, SessionId, ToolReturn};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::common::{Held, Item, Script};
+use crate::common::{Held, Item, Script, Watched, runner};
 use crate::world::{Tools, World, answer, calls, completed, text};
 
 /// An answer that waits for a gate behind its first words.
@@ -456,4 +456,19 @@ async fn what_outlives_the_grace_is_left_to_the_next_owner() {
     let kinds = second.kinds().await;
     assert_eq!(kinds[head..head + 4], ["execution.started", "tool.unknown", "step.ended", "synthetic"]);
     assert_eq!(first.runner.dropped_unsettled(), 0);
+}
+
+/// Where nothing runs unless it is told to, input that comes just as a failure settles waits for the next run, and nobody waits for it.
+#[tokio::test(start_paused = true)]
+async fn what_nobody_runs_is_not_waited_for() {
+    let refused = Item::Throw(ProviderError::new(ErrorClass::Auth, "no key"));
+    let script = Script::default().then([refused]);
+    let store = Held::new();
+    let runner = runner(&script, &Watched::default(), &store, Settings::default());
+    let session = runner.session("s").await.unwrap();
+    session.input("One").without_waking().send().await.unwrap();
+    assert_eq!(session.run().await.unwrap().outcome, Outcome::Failed);
+    session.prompt("Two").await.unwrap();
+    let settled = session.settled().await.unwrap();
+    assert_eq!((settled.outcome, session.pending().await.unwrap().len()), (Outcome::Failed, 1));
 }
