@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use settled_ledger::Outcome;
+use settled_ledger::{Outcome, WorkerId};
 use settled_provider_api::{
     AssistantPart, BlockEnd, Content, ErrorClass, FinishReason, Message, ModelInfo, ModelRef, ProviderError,
     ProviderEvent, RequestKind, ResponseInfo, ToolCallEvent, ToolChoice, Usage,
 };
-use settled_runner::Settings;
+use settled_runner::{Agent, Builder, Settings};
 use settled_tools_api::{Media, ToolOutput, ToolReturn};
 
-use crate::common::{Item, Script};
+use crate::common::{Counted, Item, Script};
 use crate::world::{Tools, World, answer, calls, completed, stop, text};
 
 /// An answer that used so many tokens.
@@ -173,6 +173,31 @@ async fn an_overflow_keeps_less_than_was_thought_to_fit() {
         kept.push(recent.matches("Assistant:").count());
     }
     assert_eq!(kept, [7, 3], "half of what is kept otherwise");
+}
+
+/// 247: a new session has the runner's first agent; the agent that a session has chosen wins, in another process too.
+#[tokio::test(start_paused = true)]
+async fn the_sessions_agent_wins() {
+    let agents =
+        |builder: Builder| builder.agent(Agent::new("second").system("The second.").system(" ").system("Be brief."));
+    let script = Script::default().then(answer("One")).then(answer("Two"));
+    let first = World::with(script, Tools::default(), agents).await;
+    first.go().await;
+    first.session.switch_agent("second").await.unwrap();
+    completed(&first.go().await, "Two");
+    let system = |world: &World, number: usize| {
+        world.request(number).system.iter().map(|part| part.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(system(&first, 0), Vec::<String>::new());
+    assert_eq!(system(&first, 1), ["The second.", "Be brief."], "what is blank is left out");
+    let next = World::on(first.store.clone(), Script::default().then(answer("Three")), Tools::default(), |builder| {
+        agents(builder).worker(WorkerId::from_u128(77)).ids(Counted::from(10_000))
+    })
+    .await;
+    completed(&next.go().await, "Three");
+    assert_eq!(system(&next, 0), ["The second.", "Be brief."]);
+    let agents: Vec<_> = next.all("step.started").await.iter().map(|started| started["agent"].clone()).collect();
+    assert_eq!(agents, ["tester", "second", "second"]);
 }
 
 /// 256: every request of a session carries its name: steps, retries and summaries.
