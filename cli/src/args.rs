@@ -236,8 +236,12 @@ pub(crate) struct Demo {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Scenario {
     /// The files
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present = "from", value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
+
+    /// Instead of running anything: print the scenario that plays the session of a log again; `log --json` or an export, `-` for standard input
+    #[arg(long, value_name = "LOG", conflicts_with_all = ["files", "store"])]
+    pub(crate) from: Option<PathBuf>,
 
     /// The store they run on
     #[arg(long, value_enum, default_value_t = On::Memory)]

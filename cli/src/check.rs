@@ -52,7 +52,7 @@ fn neither(failure: Failure, what: &str) -> Failure {
 }
 
 /// The events of a file: of `log --json`, or an export, which is held to all that an import holds it to.
-fn read(file: &[u8], whence: &str) -> Result<Vec<Recorded>, Failure> {
+pub(crate) fn read(file: &[u8], whence: &str) -> Result<Vec<Recorded>, Failure> {
     if Archive::looks_like(file) {
         return match Archive::read(file) {
             Ok(archive) => Ok(archive.log),

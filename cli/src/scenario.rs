@@ -10,11 +10,18 @@ use settled_testkit::scenario::{RunError, Scenario, ScenarioResult};
 
 use crate::args::{self, On};
 use crate::exit::{Exit, Failure};
+use crate::{check, data};
 
-/// Runs each file and prints its result, a line each.
+/// Runs each file and prints its result, a line each; or prints the scenario of a log.
 ///
 /// It must not be called in an asynchronous context: a scenario has a runtime of its own.
 pub(crate) fn scenario(args: &args::Scenario) -> Result<Exit, Failure> {
+    if let Some(log) = &args.from {
+        let log = check::read(&data::read(log)?, &format!("`{}`", log.display()))?;
+        let file = Scenario::file_from_log(&log).map_err(|error| Failure::failed(error.to_string()))?;
+        writeln!(io::stdout().lock(), "{file}")?;
+        return Ok(Exit::Completed);
+    }
     let mut exit = Exit::Completed;
     for file in &args.files {
         let result = run(file, args.store)?;

@@ -19,3 +19,6 @@ mod files;
 
 #[path = "command/secrets.rs"]
 mod secrets;
+
+#[path = "command/again.rs"]
+mod again;
