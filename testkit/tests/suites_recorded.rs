@@ -30,7 +30,8 @@ fn streams(wire: &str) -> Vec<(String, String, String)> {
         for (number, exchange) in recording["exchanges"].as_array().unwrap().iter().enumerate() {
             let Some(body) = exchange["response"]["body"].as_str() else { continue };
             if exchange["streaming"] == true && exchange["response"]["status"] == 200 {
-                let server = exchange["provider"].as_str().or(recording["provider"].as_str()).unwrap_or_default();
+                let server =
+                    exchange["provider"].as_str().or_else(|| recording["provider"].as_str()).unwrap_or_default();
                 let name = format!("{}#{number}", path.file_stem().unwrap().to_string_lossy());
                 streams.push((name, server.to_owned(), body.to_owned()));
             }

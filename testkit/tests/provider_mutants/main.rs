@@ -87,13 +87,16 @@ async fn what_a_wire_lacks_is_skipped() {
     }
 }
 
+/// A rule that is broken, and the event that breaks it.
+type Fault = (EventRule, usize);
+
 #[test]
 fn the_protocol_of_events() {
     use ProviderEvent as E;
     let finish = || E::finish(FinishReason::Stop, None);
     let (order, index, end) = (EventRule::Order, EventRule::Index, EventRule::End);
     let short = || E::finish(FinishReason::Length, None);
-    let cases: [(&[E], &[(EventRule, usize)]); 17] = [
+    let cases: [(&[E], &[Fault]); 17] = [
         (&[E::text_start(0), E::text_delta(0, "a"), E::text_end(0), finish()], &[]),
         (&[E::text_start(0), E::reasoning_start(1), E::text_end(0), E::reasoning_end(1, None), finish()], &[]),
         (&[E::tool_input_start(0, "c", "t"), E::tool_input_end(0), E::tool_call(0, "c", "t", Default::default())], &[]),

@@ -371,7 +371,7 @@ impl Spoiled {
                 vec![E::Finish(finish)]
             }
             ("usage.not_invented", E::Finish(mut finish)) => {
-                finish.usage = finish.usage.or(Some(Usage::new(0, 0)));
+                finish.usage = finish.usage.or_else(|| Some(Usage::new(0, 0)));
                 vec![E::Finish(finish)]
             }
             ("response.info", E::ResponseInfo(mut info)) => {

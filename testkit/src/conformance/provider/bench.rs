@@ -112,19 +112,19 @@ impl Answer {
     }
 
     pub(super) fn calls(&self) -> Vec<&ToolCallEvent> {
-        let call = |event| match event {
-            &ProviderEvent::ToolCall(ref call) => Some(call),
+        let calls = self.events.iter().filter_map(|event| match event {
+            ProviderEvent::ToolCall(call) => Some(call),
             _ => None,
-        };
-        self.events.iter().filter_map(call).collect()
+        });
+        calls.collect()
     }
 
     pub(super) fn finishes(&self) -> Vec<&Finish> {
-        let finish = |event| match event {
-            &ProviderEvent::Finish(ref finish) => Some(finish),
+        let finishes = self.events.iter().filter_map(|event| match event {
+            ProviderEvent::Finish(finish) => Some(finish),
             _ => None,
-        };
-        self.events.iter().filter_map(finish).collect()
+        });
+        finishes.collect()
     }
 
     /// The one finish that must be there.
@@ -137,15 +137,15 @@ impl Answer {
 
     /// Every state in the answer.
     pub(super) fn states(&self) -> Vec<&Value> {
-        let state = |event| match event {
-            &ProviderEvent::TextStart(ref block) | &ProviderEvent::ReasoningStart(ref block) => block.state.as_ref(),
-            &ProviderEvent::TextDelta(ref block) | &ProviderEvent::ReasoningDelta(ref block) => block.state.as_ref(),
-            &ProviderEvent::TextEnd(ref block) | &ProviderEvent::ReasoningEnd(ref block) => block.state.as_ref(),
-            &ProviderEvent::ToolCall(ref call) => call.state.as_ref(),
-            &ProviderEvent::Finish(ref finish) => finish.state.as_ref(),
+        let states = self.events.iter().filter_map(|event| match event {
+            ProviderEvent::TextStart(block) | ProviderEvent::ReasoningStart(block) => block.state.as_ref(),
+            ProviderEvent::TextDelta(block) | ProviderEvent::ReasoningDelta(block) => block.state.as_ref(),
+            ProviderEvent::TextEnd(block) | ProviderEvent::ReasoningEnd(block) => block.state.as_ref(),
+            ProviderEvent::ToolCall(call) => call.state.as_ref(),
+            ProviderEvent::Finish(finish) => finish.state.as_ref(),
             _ => None,
-        };
-        self.events.iter().filter_map(state).collect()
+        });
+        states.collect()
     }
 }
 
