@@ -176,7 +176,7 @@ pub(crate) struct Log {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Check {
-    /// A session, or a file of `settled log --json`; `-` for standard input
+    /// A session, or a file of `settled export` or `settled log --json`; `-` for standard input
     #[arg(value_name = "ID|FILE")]
     pub(crate) what: String,
 }
