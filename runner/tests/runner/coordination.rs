@@ -30,7 +30,7 @@ async fn a_prompt_alone_is_answered() {
     let script = Script::default().then(answer("Here"));
     let world = World::with(script, Tools::default(), |builder| builder.serving(Serving::Opened)).await;
     world.session.prompt("Go").await.unwrap();
-    completed(&world.session.settled().await.unwrap(), "Here");
+    completed(&world.settled().await, "Here");
     assert_eq!(world.said(0), ["user: Go"]);
 }
 
@@ -52,7 +52,7 @@ async fn an_interrupt_returns_before_the_settlement() {
     assert_eq!(world.session.interrupt().await.unwrap(), Interrupted::Requested);
     assert_eq!(at.elapsed(), Duration::ZERO, "the call waited for the tool");
     assert!(!world.kinds().await.contains(&"step.failed".to_owned()), "the step is not settled yet");
-    assert_eq!(world.session.settled().await.unwrap().outcome, Outcome::Interrupted);
+    assert_eq!(world.settled().await.outcome, Outcome::Interrupted);
     assert_eq!(at.elapsed(), Settings::default().cancel_grace, "whoever waits sees the end");
     assert_eq!(running.await.unwrap().unwrap().outcome, Outcome::Interrupted);
     assert_eq!(world.session.interrupt().await.unwrap(), Interrupted::NothingRuns);
@@ -88,7 +88,7 @@ async fn a_run_needs_nobody_to_wait_for_it() {
     tokio::time::sleep(Duration::from_millis(1)).await;
     only.abort();
     go.notify_one();
-    completed(&world.session.settled().await.unwrap(), "Wait");
+    completed(&world.settled().await, "Wait");
     assert_eq!(world.runner.dropped_unsettled(), 0);
 }
 
@@ -112,7 +112,7 @@ async fn a_busy_period_starts_once_and_settles_once() {
         let last = world.all("execution.settled").await;
         assert_eq!((settled.outcome, last[0]["outcome"].as_str()), (Outcome::Completed, Some("completed")));
     }
-    completed(&world.session.settled().await.unwrap(), "Second");
+    completed(&world.settled().await, "Second");
     let kinds = world.kinds().await;
     let count = |kind: &str| kinds.iter().filter(|one| *one == kind).count();
     assert_eq!((count("execution.started"), count("execution.settled"), count("step.started")), (1, 1, 2));
@@ -130,7 +130,7 @@ async fn the_recorded_outcome_is_what_waiters_are_told() {
         assert_eq!(told.outcome, expected);
         assert_eq!(recorded["outcome"], told.outcome.name());
         assert_eq!(recorded["error"]["message"].as_str(), told.error.as_ref().map(|error| error.message.as_str()));
-        assert_eq!(world.session.settled().await.unwrap(), told);
+        assert_eq!(world.settled().await, told);
     }
 }
 
@@ -228,7 +228,7 @@ async fn waiting_follows_successors_and_starts_nothing() {
 
 /// Nothing has been asked to run: waiting says so at once.
 async fn completed_nothing(world: &World) {
-    world.session.settled().await.unwrap();
+    world.settled().await;
     assert_eq!((world.requests(), world.kinds().await.len()), (0, 1), "waiting starts nothing");
 }
 
@@ -251,7 +251,7 @@ async fn a_wake_with_nothing_to_do_does_nothing() {
     assert_eq!((world.requests(), world.kinds().await.len()), (0, 1));
     assert_eq!(epoch().await, before + 1, "nobody else has claimed the session");
     world.session.prompt("Go").await.unwrap();
-    completed(&world.session.settled().await.unwrap(), "Yes");
+    completed(&world.settled().await, "Yes");
 }
 
 /// 219: a drain that wakes itself 20,000 times neither overflows the stack nor stops.
@@ -276,7 +276,7 @@ async fn a_drain_that_wakes_itself_20_000_times_comes_to_an_end() {
     let world = World::on(store, script, Tools::default(), |builder| builder).await;
     *waking.lock().unwrap() = Some(world.session.clone());
     world.session.wake();
-    world.session.settled().await.unwrap();
+    world.settled().await;
     assert_eq!(left.load(Ordering::SeqCst), 0, "every wake was taken up");
     assert_eq!(world.runner.active(), []);
     completed(&world.go().await, "Yes");
@@ -403,7 +403,7 @@ async fn a_writer_that_was_replaced_is_refused() {
     assert_eq!((lost.outcome, lost.error.unwrap().class.name()), (Outcome::Failed, "store"));
     assert_eq!(second.kinds().await.len(), head, "nothing was appended");
     // What it has lost, the other has settled: that is how the session settled, here too.
-    completed(&first.session.settled().await.unwrap(), "Done");
+    completed(&first.settled().await, "Done");
     assert_eq!(first.runner.dropped_unsettled(), 0);
 }
 
@@ -428,7 +428,7 @@ async fn a_shutdown_leaves_at_a_border_and_the_next_process_goes_on() {
         builder.worker(WorkerId::from_u128(77)).serving(Serving::Opened)
     })
     .await;
-    completed(&second.session.settled().await.unwrap(), "Done");
+    completed(&second.settled().await, "Done");
     assert_eq!(second.said(0), ["user: Go", "model: work{}", "tool: worked"], "no word of a restart");
     let kinds = second.kinds().await;
     assert_eq!(kinds.iter().filter(|kind| *kind == "execution.started").count(), 1, "it counts as no restart");

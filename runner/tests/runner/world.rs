@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -19,6 +20,7 @@ use settled_tools_api::{
     ToolReturn, Toolbox,
 };
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use crate::common::{Counted, Held, Script, VirtualClock, kinds};
 
@@ -111,6 +113,11 @@ impl World {
     pub async fn go(&self) -> Settled {
         self.say("Go").await;
         self.session.run().await.unwrap()
+    }
+
+    /// Waits until the session does nothing more; an hour is too long.
+    pub async fn settled(&self) -> Settled {
+        timeout(Duration::from_secs(3_600), self.session.settled()).await.expect("it settles").unwrap()
     }
 
     /// Says something without waking the session.
@@ -263,7 +270,7 @@ pub async fn seed(store: &Held, events: Vec<Event>, state: SessionState) {
         events.iter().map(|event| NewRow::encode(event, Timestamp::from_millis(1_800_000_000_000)).unwrap()).collect()
     };
     store.create(&session, NewSession::new(rows(vec![created.into()]), Default::default())).await.unwrap();
-    let lease = std::time::Duration::from_secs(1);
+    let lease = Duration::from_secs(1);
     let claimed = store.claim(WorkerId::from_u128(902), lease, &session).await.unwrap();
     let mut batch = Batch::new(BatchId::from_u128(903), rows(events));
     batch.state = Some(state);
