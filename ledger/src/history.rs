@@ -211,6 +211,8 @@ impl History {
     fn settle(&mut self, terminal: Terminal) {
         if let Some(mut open) = self.open.take() {
             open.failed = matches!(terminal, Terminal::Failed);
+            // It stays as long as the history does, and grows no more.
+            open.parts.shrink_to_fit();
             self.push(Entry::Assistant(open));
         }
     }

@@ -150,7 +150,7 @@ impl Lowering {
         } else {
             Origin::Same
         };
-        let mut parts = Vec::new();
+        let mut parts = Vec::with_capacity(step.parts.len());
         let mut results = Vec::new();
         for part in &step.parts {
             match part {
@@ -317,7 +317,9 @@ fn accepted(content: &[Content], capabilities: &Capabilities) -> Vec<Content> {
         }
         Content::Media(_) | Content::Text(_) => piece.clone(),
     };
-    content.iter().filter(|piece| piece.as_text().is_none_or(|text| !blank(text))).map(accept).collect()
+    let mut accepted = Vec::with_capacity(content.len());
+    accepted.extend(content.iter().filter(|piece| piece.as_text().is_none_or(|text| !blank(text))).map(accept));
+    accepted
 }
 
 /// The message that stands for everything that was summarised.
