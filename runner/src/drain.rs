@@ -122,7 +122,7 @@ impl Drain {
         claimed: Claimed,
         lease: LeaseWatch,
         kept: Option<Kept>,
-    ) -> Result<Self, Lost> {
+    ) -> Result<Box<Self>, Lost> {
         let session = slot.session.clone();
         let kept = match kept.filter(|kept| kept.fold.head <= claimed.head) {
             Some(kept) => kept,
@@ -138,7 +138,7 @@ impl Drain {
             return Err(Lost::Diverged(fold.head));
         }
         let Claimed { fence, head, state, .. } = claimed;
-        Ok(Self {
+        Ok(Box::new(Self {
             writer: Writer::new(Arc::clone(&shop.store), Arc::clone(&shop.clock), Arc::clone(&shop.ids), fence, head),
             inbox: InboxWatch::new(
                 Arc::clone(&shop.store),
@@ -157,7 +157,7 @@ impl Drain {
             urgent: false,
             notes: BTreeMap::new(),
             started: BTreeMap::new(),
-        })
+        }))
     }
 
     /// Promotes input and runs steps until nothing is left to do.

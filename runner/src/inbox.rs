@@ -58,6 +58,13 @@ pub(crate) struct InboxWatch {
     again: Pin<Box<Sleep>>,
 }
 
+impl Drop for InboxWatch {
+    fn drop(&mut self) {
+        // A waker holds the memory of its task: nobody listens any more.
+        self.doorbell.listener.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
 impl InboxWatch {
     pub(crate) fn new(store: Arc<dyn Store>, session: SessionId, doorbell: Arc<Doorbell>, poll: Duration) -> Self {
         Self {

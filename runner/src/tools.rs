@@ -40,8 +40,8 @@ pub(crate) enum RunEnd {
 
 /// The runs of one step.
 pub(crate) struct ToolRuns {
-    tell: mpsc::UnboundedSender<ToolMessage>,
-    hear: mpsc::UnboundedReceiver<ToolMessage>,
+    /// Made with the first run: most steps have none, and a channel is large.
+    channel: Option<(mpsc::UnboundedSender<ToolMessage>, mpsc::UnboundedReceiver<ToolMessage>)>,
     running: BTreeMap<CallKey, Running>,
 }
 
@@ -66,8 +66,7 @@ pub(crate) struct Run {
 
 impl ToolRuns {
     pub(crate) fn new() -> Self {
-        let (tell, hear) = mpsc::unbounded_channel();
-        Self { tell, hear, running: BTreeMap::new() }
+        Self { channel: None, running: BTreeMap::new() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -94,15 +93,18 @@ impl ToolRuns {
             grace: settings.cancel_grace,
             output: settings.output.clone(),
         };
-        let report = Report { key, tell: Some(self.tell.clone()) };
+        let (tell, _) = self.channel.get_or_insert_with(mpsc::unbounded_channel);
+        let report = Report { key, tell: Some(tell.clone()) };
         let task = tokio::spawn(execute(run, limits, cancel.clone(), report).instrument(span));
         self.running.insert(key, Running { cancel, task, exclusive, last_progress: None });
     }
 
     /// The next thing that a tool tells.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<ToolMessage> {
+        // Without a channel nothing has run yet, and nothing begins while this waits.
+        let Some((_, hear)) = &mut self.channel else { return Poll::Pending };
         // A sender is kept here, so the channel never closes.
-        self.hear.poll_recv(context).map(|told| match told {
+        hear.poll_recv(context).map(|told| match told {
             Some(told) => told,
             None => unreachable_message(),
         })
