@@ -11,7 +11,7 @@ use tokio::sync::broadcast::{Receiver, error::RecvError};
 use tokio::sync::oneshot;
 
 use crate::live::Snapshot;
-use crate::worker::Slot;
+use crate::session::Session;
 
 /// What happens in a session, from a place on.
 ///
@@ -19,7 +19,7 @@ use crate::worker::Slot;
 pub struct Follow {
     log: RecordedStream,
     live: Option<Hearing>,
-    slot: Arc<Slot>,
+    session: Session,
     /// The log is read up to here, and what is open was asked for.
     syncing: Option<(Seq, oneshot::Receiver<Snapshot>)>,
     over: bool,
@@ -42,18 +42,19 @@ pub enum SessionEvent {
 }
 
 impl Follow {
-    pub(crate) fn new(log: RecordedStream, slot: Arc<Slot>) -> Self {
-        let live = slot.live.subscribe();
-        Self { log, live: Some(hear(live)), slot, syncing: None, over: false }
+    pub(crate) fn new(log: RecordedStream, session: Session) -> Self {
+        let live = session.slot().live.subscribe();
+        Self { log, live: Some(hear(live)), session, syncing: None, over: false }
     }
 
     /// Asks whoever runs the session what is open.
     fn ask(&self) -> oneshot::Receiver<Snapshot> {
-        let open = self.slot.live.ask();
-        if self.slot.is_running() {
-            self.slot.doorbell.ring();
+        let slot = self.session.slot();
+        let open = slot.live.ask();
+        if slot.is_running() {
+            slot.doorbell.ring();
         } else {
-            self.slot.live.answer(Snapshot::default);
+            slot.live.answer(Snapshot::default);
         }
         open
     }

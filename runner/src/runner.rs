@@ -74,7 +74,7 @@ impl Runner {
             }
             Err(error) => return Err(error.into()),
         }
-        let session = Session::new(Arc::clone(&self.worker), self.worker.slot(&id));
+        let session = Session::new(Arc::clone(&self.worker), &id);
         session.take_up();
         Ok(session)
     }

@@ -19,7 +19,7 @@ use crate::worker::{RunResult, Serving, Slot, Worker};
 /// A session of a runner; cheap to clone.
 ///
 /// Dropping it stops nothing.
-#[derive(Clone)]
+/// A session at rest that nobody holds is in the store alone, but for the histories that [`Settings::kept_sessions`](crate::Settings::kept_sessions) keeps.
 pub struct Session {
     worker: Arc<Worker>,
     slot: Arc<Slot>,
@@ -112,8 +112,13 @@ impl Input<'_> {
 }
 
 impl Session {
-    pub(crate) fn new(worker: Arc<Worker>, slot: Arc<Slot>) -> Self {
+    pub(crate) fn new(worker: Arc<Worker>, id: &SessionId) -> Self {
+        let slot = worker.hold(id);
         Self { worker, slot }
+    }
+
+    pub(crate) fn slot(&self) -> &Slot {
+        &self.slot
     }
 
     /// Its name.
@@ -301,7 +306,7 @@ impl Session {
 
     /// Follows the session from a place: what is in the log behind it, then what happens, live events among it.
     pub fn follow(&self, after: Seq) -> Follow {
-        Follow::new(self.worker.shop.store.follow(self.id(), after), Arc::clone(&self.slot))
+        Follow::new(self.worker.shop.store.follow(self.id(), after), self.clone())
     }
 
     /// Everything that the log says about the session.
@@ -390,6 +395,18 @@ impl Settled {
             usage: fold.totals.usage,
             cost_nanos: fold.totals.cost_nanos,
         }
+    }
+}
+
+impl Clone for Session {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.worker), self.id())
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.worker.give_back(&self.slot);
     }
 }
 

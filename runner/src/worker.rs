@@ -28,7 +28,8 @@ pub(crate) struct Worker {
     pub(crate) shop: Arc<Shop>,
     pub(crate) id: WorkerId,
     pub(crate) serving: Serving,
-    slots: Mutex<HashMap<SessionId, Arc<Slot>>>,
+    /// The sessions that were opened; without a slot those that are at rest and that nobody holds.
+    slots: Mutex<HashMap<SessionId, Option<Arc<Slot>>>>,
     /// The sessions of which something is kept, the one that ran last at the end.
     remembered: Mutex<VecDeque<Arc<Slot>>>,
     lease: Arc<Lease>,
@@ -69,6 +70,8 @@ struct SlotState {
     /// Whether an interrupt of the run was asked for: it takes no more joiners.
     stopping: bool,
     again: Option<Force>,
+    /// How many handles the application holds.
+    handles: usize,
     kept: Option<Kept>,
 }
 
@@ -113,12 +116,45 @@ impl Worker {
         self.shutting_down.load(Ordering::Acquire)
     }
 
-    fn slots(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Slot>>> {
+    fn slots(&self) -> MutexGuard<'_, HashMap<SessionId, Option<Arc<Slot>>>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn slot(&self, session: &SessionId) -> Arc<Slot> {
-        Arc::clone(self.slots().entry(session.clone()).or_insert_with(|| Arc::new(Slot::new(session, &self.dropped))))
+    /// The slot of a session, with one more handle on it, to be given back by [`give_back`](Self::give_back).
+    pub(crate) fn hold(&self, session: &SessionId) -> Arc<Slot> {
+        let mut slots = self.slots();
+        let slot = slots.entry(session.clone()).or_default();
+        let slot = slot.get_or_insert_with(|| Arc::new(Slot::new(session, &self.dropped)));
+        slot.state().handles += 1;
+        Arc::clone(slot)
+    }
+
+    /// Gives a handle back.
+    pub(crate) fn give_back(&self, slot: &Slot) {
+        slot.state().handles -= 1;
+        self.let_go(slot);
+    }
+
+    /// Forgets a session that is at rest, that nobody holds and of which nothing is kept: all that is known of it is in the store.
+    fn let_go(&self, slot: &Slot) {
+        let mut slots = self.slots();
+        // It may have been forgotten already, and opened again since.
+        if !matches!(slots.get(&slot.session), Some(Some(known)) if std::ptr::eq(Arc::as_ptr(known), slot)) {
+            return;
+        }
+        let state = slot.state();
+        let leaked = !slot.leaked.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        if state.handles > 0 || state.running || state.kept.is_some() || leaked {
+            return;
+        }
+        drop(state);
+        let forgotten = match self.serving {
+            // It is still one of those that run by themselves when they are due.
+            Serving::Opened => slots.get_mut(&slot.session).and_then(Option::take),
+            Serving::All | Serving::Asked => slots.remove(&slot.session).flatten(),
+        };
+        drop(slots);
+        drop(forgotten);
     }
 
     /// Starts a run, or joins the one that runs; gives the number of the run whose end to wait for.
@@ -178,7 +214,7 @@ impl Worker {
             slot.live.answer(Snapshot::default);
             match again {
                 Some(next) => force = next,
-                None => return,
+                None => return self.let_go(&slot),
             }
         }
     }
@@ -227,7 +263,9 @@ impl Worker {
         let force = if joined && claimed.state.execution.is_none() { Force::No } else { force };
         let fence = claimed.fence.clone();
         let kept = slot.state().kept.take();
-        let opened = Drain::open(Arc::clone(&self.shop), Arc::clone(slot), claimed, self.lease.watch(), kept).await;
+        // Boxed, as is what follows: a task keeps the room of its largest moment for as long as it lives.
+        let opening = Drain::open(Arc::clone(&self.shop), Arc::clone(slot), claimed, self.lease.watch(), kept);
+        let opened = Box::pin(opening).await;
         let result = match opened {
             Err(lost) => lost_result(&lost),
             Ok(mut drain) => {
@@ -257,10 +295,12 @@ impl Worker {
         let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
         remembered.retain(|known| !Arc::ptr_eq(known, slot));
         remembered.push_back(Arc::clone(slot));
-        while remembered.len() > self.shop.settings.kept_sessions {
-            if let Some(oldest) = remembered.pop_front() {
-                oldest.state().kept = None;
-            }
+        let more = remembered.len().saturating_sub(self.shop.settings.kept_sessions);
+        let oldest: Vec<_> = remembered.drain(..more).collect();
+        drop(remembered);
+        for slot in oldest {
+            slot.state().kept = None;
+            self.let_go(&slot);
         }
     }
 
@@ -294,11 +334,11 @@ impl Worker {
 
     /// The sessions that run here now.
     pub(crate) fn active(&self) -> Vec<SessionId> {
-        self.slots().values().filter(|slot| slot.is_running()).map(|slot| slot.session.clone()).collect()
+        self.slots().values().flatten().filter(|slot| slot.is_running()).map(|slot| slot.session.clone()).collect()
     }
 
     fn is_busy(&self) -> bool {
-        self.slots().values().any(|slot| slot.state().running)
+        self.slots().values().flatten().any(|slot| slot.state().running)
     }
 
     /// Listens for hints, and asks the store now and then: hints may be lost.
@@ -335,16 +375,15 @@ impl Worker {
     }
 
     fn hinted(self: &Arc<Self>, session: &SessionId) {
-        let known = self.slots().get(session).cloned();
-        let slot = match (known, self.serving) {
-            (Some(slot), _) => slot,
-            (None, Serving::All) => self.slot(session),
-            (None, _) => return,
-        };
+        if self.serving != Serving::All && !self.slots().contains_key(session) {
+            return;
+        }
+        let slot = self.hold(session);
         slot.doorbell.ring();
-        if !slot.state().running {
+        if !slot.is_running() {
             self.start(&slot, Force::No);
         }
+        self.give_back(&slot);
     }
 
     async fn look_around(self: &Arc<Self>) {
@@ -358,7 +397,7 @@ impl Worker {
     /// Stops claiming, lets what runs leave at a border, and after the grace leaves it without a trace.
     pub(crate) async fn shut_down(self: &Arc<Self>, grace: Duration) -> Vec<CallKey> {
         self.shutting_down.store(true, Ordering::Release);
-        let slots: Vec<_> = self.slots().values().cloned().collect();
+        let slots: Vec<_> = self.slots().values().flatten().cloned().collect();
         for slot in &slots {
             slot.leaving.cancel();
             slot.doorbell.ring();

@@ -321,6 +321,31 @@ async fn a_listener_that_panics_changes_nothing() {
     assert_eq!(world.said(0), ["user: Go"]);
 }
 
+/// A session that nobody holds is forgotten, and is still one of those that run by themselves when something comes from elsewhere.
+#[tokio::test(start_paused = true)]
+async fn a_session_that_nobody_holds_runs_when_it_is_due() {
+    let script = Script::default().then(answer("One")).then(answer("Two"));
+    let mut settings = Settings::default();
+    settings.kept_sessions = 0;
+    let first =
+        World::with(script, Tools::default(), |builder| builder.serving(Serving::Opened).settings(settings)).await;
+    completed(&first.go().await, "One");
+    let World { runner, session, script, store } = first;
+    drop(session);
+    let second =
+        World::on(store, Script::default(), Tools::default(), |builder| builder.worker(WorkerId::from_u128(77))).await;
+    let mut events = second.session.follow(Seq::new(second.kinds().await.len() as u64));
+    second.session.prompt("Go on").await.unwrap();
+    let settles = async {
+        while !matches!(events.next().await, Some(Ok(SessionEvent::Recorded(row))) if row.kind == "execution.settled") {
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), settles).await.expect("it runs where it was opened");
+    completed(&second.session.settled().await.unwrap(), "Two");
+    assert_eq!((script.requests.lock().unwrap().len(), second.requests()), (2, 0));
+    assert_eq!((runner.active(), runner.dropped_unsettled()), (vec![], 0));
+}
+
 /// B188, B189: of two runners on one store one runs a session; a run of the other joins.
 #[tokio::test(start_paused = true)]
 async fn of_two_runners_one_runs_a_session() {
