@@ -1,4 +1,14 @@
 //! Lowering: a request as the body of the Messages API.
+//!
+//! Beside what other clients sent in recorded sessions with tools and thinking, what we send in the same situation differs in this, and in nothing else (a test compares them field by field):
+//!
+//! | where | who has it | why |
+//! |---|---|---|
+//! | `cache_control` | we | we set breakpoints; those clients set none there |
+//! | a call's `caller` | we | all that a call said of itself goes back |
+//! | a blank text | they | the wire refuses it where it stands alone |
+//! | a search, its result and the citations | we | they drop them, and send the text alone |
+//! | a tool's empty `description`, `strict`, `defer_loading`; `tool_choice: auto` | they | a definition of ours has no such word, and what is the default is not sent |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

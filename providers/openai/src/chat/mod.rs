@@ -1,6 +1,22 @@
 //! Chat Completions, against OpenAI and any compatible server.
 //!
 //! [`OpenAiChat`] is the provider; [`lower`] and [`ChatDecoder`] are its two halves without I/O; [`Dialect`] says what differs between servers.
+//!
+//! # Beside what other clients send
+//!
+//! In recorded sessions with tools and reasoning our requests differ from those of the recording clients in this alone; a test holds them to it.
+//!
+//! | where | who has it | why |
+//! |---|---|---|
+//! | `prompt_cache_key` | we, at OpenAI | one key for all requests of a session keeps its prefix in one cache |
+//! | `stream_options` | we | usage comes only where it is asked for |
+//! | an assistant's `content` beside calls | they: an empty text | ours is null |
+//! | arguments that the model wrote as `null` | both | they send it back; ours is the empty object that it stands for |
+//! | `reasoning_details.format` | we | they leave it out; ours goes back as it came |
+//! | `reasoning_content` at a server without a dialect, and at Ollama | they | many servers refuse the field |
+//! | reasoning at Groq | both | they write it into the text, between tags; the server has a field of its own for it |
+//! | a call that was forced | both | they turn it into a text; ours stays the call that it was |
+//! | `function.strict` | they | a tool of ours says nothing of strictness |
 
 use std::fmt;
 use std::sync::Arc;

@@ -3,6 +3,22 @@
 //! [`OpenAiResponses`] is the provider; [`lower`] and [`ResponsesDecoder`] are its two halves without I/O; [`Dialect`] says what differs between servers.
 //!
 //! Nothing is stored at the provider unless raw options say so: each request has the whole history in it, and what the provider needs back (encrypted reasoning, ids of items, hosted calls) travels as state of its parts.
+//!
+//! # Beside what other clients send
+//!
+//! In recorded sessions with tools and reasoning our requests differ from those of the recording clients in this alone; a test compares them field by field.
+//!
+//! | where | who has it | why |
+//! |---|---|---|
+//! | `store: false` | we | they leave it to the provider, which then keeps the response |
+//! | `include` | both | we ask for encrypted reasoning of every model that may reason, since nothing is stored; one client asks for the sources of searches as well |
+//! | `prompt_cache_key` | we, or another value | the key is the id of the session |
+//! | ids of items, the `sources` of a search, the output of a hosted call | we | what came goes back as it came; they drop these |
+//! | a function's `strict` | they | a definition of ours has no word on strictness |
+//! | a search of tools | both | their client ran it; ours does not, and tells the model so in a pair of call and result |
+//! | arguments of a call | both | one client sent others than the model gave |
+//! | `stream` | both | one client did not stream its second request |
+//! | reasoning that only the provider has stored | they | where nothing is kept, a summary alone is nothing to go on from |
 
 use std::fmt;
 use std::sync::Arc;
