@@ -1,5 +1,6 @@
 //! The order of effects is load-bearing: one test for each line of `attempt_step` that must not move.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use serde_json::json;
 use settled_ledger::{Outcome, Seq, store::EventLog};
 use settled_provider_api::{ErrorClass, FinishReason, ProviderError, ProviderEvent};
 use settled_runner::Settings;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub fn call(index: u32, tool: &str) -> ProviderEvent {
@@ -164,5 +166,45 @@ async fn a_step_costs_two_commits() {
         vec!["text.started", "text.ended", "step.streamed", "step.ended", "execution.settled"],
     ];
     assert_eq!(batches, expected);
+    kinds(&store, session.id()).await;
+}
+
+/// Calls that start at moments of their own cost one commit for each moment, and the step one more.
+#[tokio::test(start_paused = true)]
+async fn a_step_costs_one_commit_and_one_for_each_moment_at_which_calls_start() {
+    let moments = [Arc::new(Notify::new()), Arc::new(Notify::new())];
+    let mut first: Vec<Item> = text("Let me see").into_iter().map(Item::from).collect();
+    first.push(call(1, "echo").into());
+    first.push(Item::Until(Arc::clone(&moments[0])));
+    first.extend([Item::from(call(2, "echo")), Item::from(call(3, "echo"))]);
+    first.push(Item::Until(Arc::clone(&moments[1])));
+    first.extend([Item::from(call(4, "echo")), Item::from(stop())]);
+    let script = Script::default().then(first).then(text("Done").into_iter().chain([stop()]));
+    let (tools, store) = (Watched::default(), Held::new());
+    let runner = runner(&script, &tools, &store, Settings::default());
+    let session = runner.session("s").await.unwrap();
+    session.input("Go").without_waking().send().await.unwrap();
+    let running = tokio::spawn({
+        let session = session.clone();
+        async move { session.run().await }
+    });
+    for moment in &moments {
+        // Everything that could run has run: the calls so far have started, and ended.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        moment.notify_one();
+    }
+    assert_eq!(running.await.unwrap().unwrap().outcome, Outcome::Completed);
+    let batches = store.batches.lock().unwrap().clone();
+    let ends = batches.iter().position(|batch| batch.iter().any(|kind| kind == "step.ended")).unwrap();
+    let of_step = &batches[1..=ends];
+    let starts: Vec<_> = of_step
+        .iter()
+        .map(|batch| batch.iter().filter(|kind| *kind == "tool.started").count())
+        .filter(|starts| *starts > 0)
+        .collect();
+    assert_eq!(starts, [1, 2, 1], "{of_step:?}");
+    // What ended in between is recorded by itself, and no call's start is held up for it.
+    let waited = of_step.iter().filter(|batch| batch.iter().any(|kind| kind != "tool.success")).count();
+    assert_eq!(waited, 1 + starts.len(), "{of_step:?}");
     kinds(&store, session.id()).await;
 }
