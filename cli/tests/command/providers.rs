@@ -159,7 +159,7 @@ async fn a_switch_that_is_still_to_be_made_is_known_to_the_next_run() {
     let run = |arguments: &[&str]| -> Ended {
         let mut command = world.settled(arguments);
         command.env(anthropic.base_url_from, anthropic.url(&world));
-        command.env(chat.base_url_from, chat.url(&world)).output().unwrap().into()
+        command.env(chat.base_url_from, chat.url(&world)).current_dir(world.file("")).output().unwrap().into()
     };
     let parked = run(&["run", "Go", "-s", "s", "--tools", "shell", "--ask", "all"]);
     assert_eq!(parked.code, Some(3), "{parked:?}");
