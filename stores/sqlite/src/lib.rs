@@ -29,7 +29,11 @@
 //! - **Several processes may use one file**, on one machine: leases and epochs go by the store's clock, which has to be the same for all.
 //!   A process waits for another's commit up to [`Builder::busy_timeout`]; then the call answers that the store is not available.
 //!   What another process has appended or admitted is noticed after at most [`Builder::poll`], and only looked for while somebody listens.
-//! - **Failures name the file and say what to do.** A file that was deleted or replaced while it was open is noticed before the next commit.
+//! - **Failures name the file and say what to do.** A file that was deleted or replaced while it was open, or its write-ahead log, is noticed before the next commit.
+//! - **Damage is found, and hurts its own session alone**: every event and every pending input has a checksum, and a log says where it ends.
+//!   What does not match is [`StoreErrorKind::Corrupt`](settled_ledger::store::StoreErrorKind::Corrupt), never a shorter log or another text; the other sessions go on.
+//!   The rows that only say who a session is and what it waits for have none: a session whose entry there is hurt may not be found.
+//! - **A full disk loses nothing**: what was acknowledged is there, what was not is told, and with room again the store goes on where it is.
 //!
 //! # Runtimes
 //!

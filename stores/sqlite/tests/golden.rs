@@ -7,16 +7,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use settled_ledger::store::{
-    Admitted, Batch, Catalog, EventLog, Fence, Inbox, NewSession, Next, Ownership, Query, SessionState,
-};
+use settled_ledger::store::{Admitted, Batch, Catalog, EventLog, Fence, Inbox, Next, Ownership, Query, SessionState};
 use settled_ledger::{
     BatchId, Delivery, InputId, NewInput, NewInputKind, NewRow, Notice, Recorded, Seq, Timestamp, WorkerId,
 };
 use settled_store_sqlite::SqliteStore;
 use tempfile::TempDir;
 
-use common::{LEASE, WORKER, append, id, log, place, read, row};
+use common::{LEASE, WORKER, append, id, log, owned, place, read, row};
 
 /// A copy of the file of a version, opened.
 fn opened(version: &str) -> (TempDir, SqliteStore) {
@@ -66,10 +64,11 @@ async fn what_is_not_known_survives_reading_and_writing_again() {
     // Into another store, by the text of an export.
     let (_other, path) = place();
     let copy = SqliteStore::open(path).unwrap();
+    let claimed = owned(&copy, "everything-else").await;
     let lines = unknown.iter().map(|row| row.to_json().unwrap());
     let rows = lines.map(|line| Recorded::from_json(&line).unwrap());
     let rows = rows.map(|row| NewRow::from_parts(row.at, row.kind, row.version, row.body)).collect();
-    copy.create(&id("everything-else"), NewSession::new(rows, [].into())).await.unwrap();
+    copy.append(&claimed.fence, claimed.head, Batch::new(BatchId::from_u128(1), rows)).await.unwrap();
     let again = read(&copy, "everything-else").await;
     let fields = |row: &Recorded| serde_json::from_str::<serde_json::Value>(&row.body).unwrap();
     assert_eq!((fields(&again[0]), &again[0].kind, again[0].version), (fields(&unknown[0]), &unknown[0].kind, 3));
