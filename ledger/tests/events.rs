@@ -128,8 +128,8 @@ fn numbers_are_read_as_they_were_written() {
     for _ in 0..20_000 {
         bits = bits.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
         let Some(number) = serde_json::Number::from_f64(f64::from_bits(bits)) else { continue };
-        let input = serde_json::json!({"x": number});
-        let read: serde_json::Value = serde_json::from_str(&input.to_string()).unwrap();
+        let input = json!({"x": number});
+        let read: Value = serde_json::from_str(&input.to_string()).unwrap();
         assert_eq!(read, input);
     }
 }

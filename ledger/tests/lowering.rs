@@ -393,9 +393,9 @@ fn every_outcome_has_one_result() {
 #[test]
 fn too_much_media() {
     // 6 MiB each.
-    let data: std::sync::Arc<str> = "A".repeat(8 << 20).into();
+    let data: Arc<str> = "A".repeat(8 << 20).into();
     let picture = |name: &str| {
-        let mut media = Media::base64("image/png", std::sync::Arc::clone(&data));
+        let mut media = Media::base64("image/png", Arc::clone(&data));
         media.name = Some(name.into());
         Content::Media(media)
     };

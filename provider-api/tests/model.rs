@@ -1,5 +1,4 @@
 //! What an answer costs, and what a session is called at a provider.
-#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 
 use settled_provider_api::{MessageId, ModelInfo, Price, Purpose, Rates, SessionId, Usage};
 

@@ -16,7 +16,7 @@ use settled_tools_api::{
 };
 use tokio::time::Instant;
 
-use crate::common::{Held, Script};
+use crate::common::{Counted, Held, Script};
 use crate::world::{Tools, World, answer, any, completed, left, left_after, lost_call, lost_step, seed, started_call};
 
 /// 180: an execution that was taken up too often is not taken up again: it fails as aborted, and says why.
@@ -44,20 +44,10 @@ async fn an_execution_is_taken_up_so_many_times() {
         world.kinds().await;
         // The next input begins anew.
         let next = World::on(world.store.clone(), Script::default().then(answer("New")), Tools::default(), |builder| {
-            builder.ids(Later::default())
+            builder.ids(Counted::from(10_000))
         })
         .await;
         completed(&next.go().await, "New");
-    }
-}
-
-/// Ids of a second process.
-#[derive(Default)]
-struct Later(std::sync::atomic::AtomicU64);
-
-impl settled_ledger::Ids for Later {
-    fn next(&self) -> u128 {
-        10_000 + u128::from(self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst))
     }
 }
 
@@ -105,7 +95,8 @@ async fn a_lost_call_is_dealt_with_as_its_class_says() {
     // What it was, what it is today, how long ago it was started; whether it runs again, and what the model is told.
     let again = (1, "tool: ran again");
     let unknown = (0, "tool!: The result of this call was lost. It may have acted: check before you call it again.");
-    let cases: Vec<(&str, ReplayClass, Replay, u64, (usize, &str))> = vec![
+    type Case = (&'static str, ReplayClass, Replay, u64, (usize, &'static str));
+    let cases: Vec<Case> = vec![
         ("at most once", ReplayClass::AtMostOnce, Replay::AtMostOnce, 1, unknown),
         ("pure", ReplayClass::Pure, Replay::Pure, 1, again),
         ("pure then, not today", ReplayClass::Pure, Replay::AtMostOnce, 1, unknown),
