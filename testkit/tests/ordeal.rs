@@ -171,6 +171,9 @@ fn every_write_is_crashed_on_both_sides() {
     ];
     assert_eq!(points, wanted);
     assert!(report.trials.iter().all(|trial| trial.outcome == "completed"), "{report}");
+    // An answer of which nothing was kept is given once more: the call is made, wherever the process has died.
+    let made = report.trials.iter().filter(|trial| trial.transcript.contains(": call of charge")).count();
+    assert_eq!(made, report.trials.len());
 }
 
 #[test]
