@@ -231,7 +231,8 @@ impl Wiring {
             builder = builder.model(model.clone(), endpoint.open()?, ModelInfo::new());
         }
         // A key that somebody pastes, or that a tool prints, is not kept.
-        let keys = KnownSecrets::new(VENDORS.iter().filter_map(Vendor::key));
+        let keys = VENDORS.iter().flat_map(|vendor| vendor.keys_from).filter_map(|name| from_env(name));
+        let keys = KnownSecrets::new(keys.map(|key| key.trim().to_owned()));
         Ok(builder.tools(toolbox).agent(agent).policy(AskFor(self.ask.clone())).redactor(keys).settings(settings))
     }
 }

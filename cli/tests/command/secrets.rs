@@ -8,13 +8,15 @@ use super::common::{World, says, shells};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_is_in_no_file() {
     const KEY: &str = "sk-never-to-be-kept";
+    const OTHER: &str = "k-of-another-vendor";
     let answers = script().step(shells([("call_1", "cat key")])).step(says("It is sk-never-to-be-kept."));
     let world = World::new(answers.step(says("Yes."))).await;
-    std::fs::write(world.file("key"), format!("KEY={KEY}\n")).unwrap();
+    std::fs::write(world.file("key"), format!("KEY={KEY}\nOTHER={OTHER}\n")).unwrap();
     let run = |arguments: &[&str]| {
         let mut command = world.settled(arguments);
         command.args(["--tools", "shell", "--folder"]).arg(world.file(""));
         command.args(["--base-url", &world.server.base_url(Wire::Chat), "-s", "s", "-v"]).env("OPENAI_API_KEY", KEY);
+        command.env("GEMINI_API_KEY", "k-gemini").env("GOOGLE_API_KEY", OTHER);
         let ended = command.output().unwrap();
         assert!(ended.status.success(), "{ended:?}");
         let traced = String::from_utf8(ended.stderr).unwrap();
@@ -31,8 +33,10 @@ async fn a_key_is_in_no_file() {
         let path = entry.unwrap().path();
         if path.is_file() {
             let bytes = std::fs::read(&path).unwrap();
-            let found = bytes.windows(KEY.len()).any(|window| window == KEY.as_bytes());
-            assert!(!found, "{} has the key", path.display());
+            for key in [KEY, OTHER] {
+                let found = bytes.windows(key.len()).any(|window| window == key.as_bytes());
+                assert!(!found, "{} has {key}", path.display());
+            }
             files += 1;
         }
     }
