@@ -124,6 +124,8 @@ impl Default for CompactionSettings {
 }
 
 /// How much of a tool's output the model is shown: the head and the tail.
+///
+/// The mark that stands for what is left out comes on top.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OutputSettings {
