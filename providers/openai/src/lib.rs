@@ -23,6 +23,8 @@ pub mod chat;
 
 mod lenient;
 
+mod template;
+
 /// The host of a URL, in small letters.
 fn host(url: &str) -> String {
     let behind_scheme = url.split_once("://").map_or(url, |(_, rest)| rest);

@@ -17,6 +17,7 @@ use super::chunk::{Chunk, Content, Counts, Delta, Fragment, Part};
 use super::error::stream_error;
 use super::options::{Dialect, ReasoningBack, ReasoningField};
 use super::usage::usage;
+use crate::template::Templates;
 use crate::undecoded;
 
 /// Fields that are read by nobody: they carry nothing of the answer.
@@ -64,6 +65,7 @@ const LONGEST_LEAD: usize = 4_096;
 ///
 /// # What becomes what
 ///
+/// - A line that differs from one before it in its text alone is recognised without parsing.
 /// - Reasoning is read from the first field of the dialect that has some, and from `thinking` parts; text from `content`. A block closes when another kind begins.
 /// - A refusal is a block of text with the state `{"refusal":true}`, and makes the finish `stop` a refusal.
 /// - Calls are put together from pieces whose labels may be missing, blank or repeated: a known id, else a known index, else the call before; a name under labels that have a whole call, or another name, opens a new one.
@@ -111,6 +113,8 @@ struct State {
     failed: bool,
     /// `[DONE]` has come.
     over: bool,
+    /// Lines of which it is known that they say a piece of text and nothing else.
+    templates: Templates<Kind>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +144,7 @@ impl ChatDecoder {
             held: false,
             failed: false,
             over: false,
+            templates: Templates::default(),
         };
         Self { body: Body::Unseen(Vec::new()), sse: SseDecoder::new(), state }
     }
@@ -251,7 +256,15 @@ impl State {
             self.ignore("ping", events);
             return Ok(());
         }
-        let before = events.len();
+        // Most lines are those before them with another text.
+        if name.is_empty()
+            && !self.over
+            && let Some((kind, piece)) = self.templates.read(text)
+        {
+            self.say(kind, Cow::Borrowed(piece), events);
+            return Ok(());
+        }
+        let before = (events.len(), self.details.len());
         self.held = false;
         let taken = match serde_json::from_str::<Chunk<'_>>(text) {
             Ok(chunk) if name != "error" && chunk.is_known() => {
@@ -259,7 +272,19 @@ impl State {
                     self.tally.ignore("behind [DONE]");
                     return Ok(());
                 }
+                let alone = name.is_empty() && chunk.choices.others == 0;
                 self.chunk(chunk, text, offset, events)?;
+                if alone && !self.held && (before.0 + 1, before.1) == (events.len(), self.details.len()) {
+                    match events.back() {
+                        Some(ProviderEvent::TextDelta(delta)) if !self.refused => {
+                            self.templates.learn(text, &delta.text, Kind::Text);
+                        }
+                        Some(ProviderEvent::ReasoningDelta(delta)) => {
+                            self.templates.learn(text, &delta.text, Kind::Reasoning);
+                        }
+                        _ => {}
+                    }
+                }
                 true
             }
             _ => self.other(name, text, events),
@@ -272,7 +297,7 @@ impl State {
             };
             return Err(undecoded(&what, offset, text));
         }
-        if events.len() == before {
+        if events.len() == before.0 {
             self.ignore(if self.held { "held for the end" } else { "no content" }, events);
         }
         Ok(())

@@ -17,6 +17,7 @@ use super::items::{Call, Content, Form, Item, Next, Piece, label, take};
 use super::line::{Line, PieceLine, Response, text, value};
 use super::options::{Dialect, ItemIds};
 use super::usage::Counts;
+use crate::template::Templates;
 use crate::undecoded;
 
 /// Fields of lines that are read by nobody: they carry nothing of the answer.
@@ -116,6 +117,8 @@ struct State {
     failed: bool,
     /// The response has ended.
     over: bool,
+    /// Lines of which it is known that they say a piece of text and nothing else: of which item, which form and which part.
+    templates: Templates<(u64, Form, u64)>,
 }
 
 impl ResponsesDecoder {
@@ -133,6 +136,7 @@ impl ResponsesDecoder {
             counts: None,
             failed: false,
             over: false,
+            templates: Templates::default(),
         };
         Self { body: Body::Unseen(Vec::new()), sse: SseDecoder::new(), state }
     }
@@ -241,30 +245,18 @@ impl State {
             self.ignore("ping", events);
             return Ok(());
         }
-        // Most lines are pieces of text: they are read at one go, and what is none the slower way.
-        if (name.is_empty() || name.ends_with(".delta"))
-            && !self.over
-            && !self.failed
-            && let Ok(line) = serde_json::from_str::<PieceLine<'_>>(whole)
-            && let Some(form) = form(&line.kind.0)
-        {
-            let number = line.content_index.unwrap_or(0);
-            let before = events.len();
-            self.piece(
-                Some(line.output_index),
-                "",
-                form,
-                number,
-                |piece, next, events| {
-                    piece.say(line.delta.0, next, events);
-                },
-                events,
-            )
-            .map_err(|what| undecoded(&what, offset, whole))?;
-            if events.len() == before {
-                self.ignore("no content", events);
+        // Most lines are pieces of text: they are those before them with another text, or read at one go; what is none the slower way.
+        if (name.is_empty() || name.ends_with(".delta")) && !self.over && !self.failed {
+            if let Some((place, piece)) = self.templates.read(whole) {
+                return self.text(place, Cow::Borrowed(piece), whole, offset, events);
             }
-            return Ok(());
+            if let Ok(line) = serde_json::from_str::<PieceLine<'_>>(whole)
+                && let Some(form) = form(&line.kind.0)
+            {
+                let place = (line.output_index, form, line.content_index.unwrap_or(0));
+                self.templates.learn(whole, &line.delta.0, place);
+                return self.text(place, line.delta.0, whole, offset, events);
+            }
         }
         let line = match serde_json::from_str::<Line<'_>>(whole) {
             Ok(line) => line,
@@ -293,6 +285,24 @@ impl State {
         let said_nothing = self.event(kind, &line, events).map_err(|what| undecoded(&what, offset, whole))?;
         if events.len() == before && !self.over {
             self.ignore(said_nothing, events);
+        }
+        Ok(())
+    }
+
+    /// A piece of text of an item, a form and a part.
+    fn text(
+        &mut self,
+        (index, form, number): (u64, Form, u64),
+        piece: Cow<'_, str>,
+        line: &str,
+        offset: u64,
+        events: &mut VecDeque<ProviderEvent>,
+    ) -> Result<(), ProviderError> {
+        let before = events.len();
+        self.piece(Some(index), "", form, number, |part, next, events| part.say(piece, next, events), events)
+            .map_err(|what| undecoded(&what, offset, line))?;
+        if events.len() == before {
+            self.ignore("no content", events);
         }
         Ok(())
     }
