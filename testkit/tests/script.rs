@@ -94,7 +94,9 @@ async fn what_is_wrong_with_requests_is_said() {
 }
 
 #[test]
-#[should_panic(expected = "the script was not followed: only 0 of 1 entries of the script were used; entry 1 is left, written at")]
+#[should_panic(
+    expected = "the script was not followed: only 0 of 1 entries of the script were used; entry 1 is left, written at"
+)]
 fn a_script_that_is_left_over_fails_the_test() {
     script().step(|s| s.finish()).provider().assert_exhausted();
 }
