@@ -69,7 +69,9 @@ pub(crate) struct Counts {
 
 impl Counts {
     pub(crate) fn add(&mut self, what: impl Into<String>, count: u64) {
-        *self.counts.entry(what.into()).or_default() += count;
+        if count > 0 {
+            *self.counts.entry(what.into()).or_default() += count;
+        }
     }
 
     pub(crate) fn of(&self, what: &str) -> u64 {

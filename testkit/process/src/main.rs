@@ -46,7 +46,8 @@ settled-process-suite PART [--NAME VALUE]...
   kill      --rounds 1000 --seed 1    kills a process at random instants
   stop      --rounds 50 --seed 1      stops a process beyond its lease
   sessions  --count 10000             measures open sessions
-  soak      --seconds 600 --lanes 64  works at full speed and watches what grows";
+  soak      --seconds 600 --lanes 64  works at full speed and watches what grows
+            --prompts 20 --kept 256   prompts of a session, and sessions kept in memory";
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);

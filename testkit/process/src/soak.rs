@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use settled_provider_api::{ModelInfo, ModelRef};
-use settled_runner::{Agent, Runner};
+use settled_runner::{Agent, Runner, Settings};
 use settled_store_sqlite::SqliteStore;
 use settled_tools_api::Toolbox;
 use tokio::task::JoinSet;
@@ -20,9 +20,6 @@ use crate::process::resident;
 use crate::witness::Witness;
 use crate::{HEAP, Outcome};
 
-/// How many prompts a session gets before its lane begins another one.
-const PROMPTS: usize = 20;
-
 /// By how much something may grow from the third quarter to the fourth: by this share, and so many bytes.
 const SHARE: f64 = 0.05;
 const SLACK: f64 = 4.0 * 1_024.0 * 1_024.0;
@@ -32,14 +29,15 @@ const HANDLES: f64 = 2.0;
 
 pub(crate) fn run(mut args: Args) -> Outcome<()> {
     let seconds: u64 = args.take("seconds", 600)?;
-    let lanes: usize = args.take("lanes", 64)?;
+    let load =
+        Load { lanes: args.take("lanes", 64)?, prompts: args.take("prompts", 20)?, kept: args.take("kept", 256)? };
     args.finish()?;
-    println!("soak: {seconds} s, {lanes} lanes");
+    println!("soak: {seconds} s, {load:?}");
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let place = Place { file: folder.path().join("sessions.db"), effects: folder.path().join("effects") };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
-    let figures = runtime.block_on(work(&place, Duration::from_secs(seconds), lanes))?;
+    let figures = runtime.block_on(work(&place, Duration::from_secs(seconds), load))?;
     drop(runtime);
 
     let counts = audit(&place.file, &place.effects, &Said::default())?;
@@ -48,6 +46,17 @@ pub(crate) fn run(mut args: Args) -> Outcome<()> {
     verdict(&figures)?;
     println!("soak: every promise was kept");
     Ok(())
+}
+
+/// How much is done at once.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    /// How many sessions run.
+    lanes: usize,
+    /// How many prompts a session gets before its lane begins another one.
+    prompts: usize,
+    /// Of how many sessions at rest the history is kept in memory: until there are so many, memory grows.
+    kept: usize,
 }
 
 struct Place {
@@ -64,23 +73,26 @@ struct Figures {
     handles: f64,
 }
 
-async fn work(place: &Place, span: Duration, lanes: usize) -> Outcome<Vec<Figures>> {
+async fn work(place: &Place, span: Duration, load: Load) -> Outcome<Vec<Figures>> {
     let store = SqliteStore::open(&place.file).map_err(|error| error.to_string())?;
     let witness = Witness::Silent;
     let tools = Tools { number: TOOLS.len(), effects: Effects::open(&place.effects)?, witness: witness.clone() };
+    let mut settings = Settings::default();
+    settings.kept_sessions = load.kept;
     let built = Runner::builder()
         .model(ModelRef::new("suite", "model"), Model { pace: Pace::Flat, witness }, ModelInfo::new())
         .tools(Toolbox::new().with(tools))
         .agent(Agent::new("worker"))
         .store(store.clone())
+        .settings(settings)
         .build();
     let runner = built.map_err(|error| error.to_string())?;
     let over = Arc::new(AtomicBool::new(false));
     let prompts = Arc::new(AtomicU64::new(0));
     let mut running = JoinSet::new();
-    for lane in 0..lanes {
+    for lane in 0..load.lanes {
         let (runner, over, prompts) = (runner.clone(), Arc::clone(&over), Arc::clone(&prompts));
-        running.spawn(async move { live(&runner, lane, &over, &prompts).await });
+        running.spawn(async move { live(&runner, lane, load.prompts, &over, &prompts).await });
     }
 
     let began = Instant::now();
@@ -88,7 +100,7 @@ async fn work(place: &Place, span: Duration, lanes: usize) -> Outcome<Vec<Figure
     let mut figures = Vec::new();
     let mut before = (began, 0, 0);
     println!("   second  resident KiB  heap KiB  log KiB  handles  file MiB  prompts/s  events/s");
-    while began.elapsed() < span && running.len() == lanes {
+    while began.elapsed() < span && running.len() == load.lanes {
         tokio::time::sleep(every).await;
         let now = look(&place.file)?;
         let (prompts, rows) = (prompts.load(Ordering::Relaxed), store.stats().rows);
@@ -125,12 +137,12 @@ async fn work(place: &Place, span: Duration, lanes: usize) -> Outcome<Vec<Figure
 }
 
 /// One lane: a session after the other, each prompted as fast as it settles.
-async fn live(runner: &Runner, lane: usize, over: &AtomicBool, prompts: &AtomicU64) -> Outcome<()> {
+async fn live(runner: &Runner, lane: usize, each: usize, over: &AtomicBool, prompts: &AtomicU64) -> Outcome<()> {
     for number in 0.. {
         let name = format!("lane{lane}-{number}");
         let said = |error: settled_runner::Error| format!("{name}: {error}");
         let session = runner.session(name.as_str()).await.map_err(said)?;
-        for _ in 0..PROMPTS {
+        for _ in 0..each {
             session.prompt("Act, please.").await.map_err(said)?;
             let settled = session.settled().await.map_err(said)?;
             if let Some(error) = settled.error {

@@ -21,3 +21,8 @@ fn a_few_kills() {
 fn one_stop() {
     check(&["stop", "--rounds", "1"]);
 }
+
+#[test]
+fn a_short_soak() {
+    check(&["soak", "--seconds", "3", "--lanes", "4", "--prompts", "1", "--kept", "4"]);
+}
