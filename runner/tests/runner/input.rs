@@ -112,6 +112,7 @@ async fn a_compaction_leaves_the_inbox_with_its_start() {
     let with_start: Vec<_> =
         batches.iter().filter(|batch| batch.iter().any(|kind| kind == "compaction.started")).collect();
     assert_eq!(with_start, [&["compaction.started"]]);
+    assert!(batches.iter().all(|batch| !batch.is_empty()), "nothing leaves the inbox by itself");
 }
 
 /// 165, 173: a compaction that comes while a step runs is made at the next border, before what waits there is promoted.
