@@ -1,6 +1,8 @@
 //! Opening a session: its fold, from a history cache where there is one, and the events behind it.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
 use settled_ledger::store::{StoreError, StoreErrorKind};
 use settled_ledger::{CachedFold, DecodeError, Seq, SessionFold};
@@ -11,7 +13,7 @@ use crate::shop::Shop;
 use crate::writer::Lost;
 
 /// How many events are read from the log at once.
-pub(crate) const PAGE: usize = 1_024;
+pub(crate) const PAGE: usize = 4_096;
 
 /// The fold that is kept of a session, if it is one of its log; the empty one otherwise.
 pub(crate) async fn cached(shop: &Shop, session: &SessionId) -> SessionFold {
@@ -32,21 +34,40 @@ pub(crate) async fn cached(shop: &Shop, session: &SessionId) -> SessionFold {
 }
 
 /// Takes in what a session's log has behind a fold, up to a place or to its end.
+///
+/// A page is asked for before the one in front of it is folded: a store with threads of its own reads meanwhile.
 pub(crate) async fn bring_up(
     shop: &Shop,
     session: &SessionId,
     fold: &mut SessionFold,
     until: Option<Seq>,
 ) -> Result<(), StoreError> {
-    while until.is_none_or(|until| fold.head < until) {
-        let page = shop.store.read(session, fold.head, PAGE).await?;
-        if page.is_empty() {
-            break;
+    let more = |head: Seq| until.is_none_or(|until| head < until);
+    if !more(fold.head) {
+        return Ok(());
+    }
+    let mut page = shop.store.read(session, fold.head, PAGE).await?;
+    while let Some(last) = page.last() {
+        let mut next = more(last.seq).then(|| shop.store.read(session, last.seq, PAGE));
+        let mut early = None;
+        if let Some(next) = &mut next {
+            poll_fn(|context| {
+                if let Poll::Ready(read) = next.as_mut().poll(context) {
+                    early = Some(read);
+                }
+                Poll::Ready(())
+            })
+            .await;
         }
-        for recorded in page {
+        for recorded in &page {
             let event = recorded.event().map_err(corrupt)?;
             fold.apply(recorded.seq, &event);
         }
+        page = match (early, next) {
+            (Some(read), _) => read?,
+            (None, Some(next)) => next.await?,
+            (None, None) => break,
+        };
     }
     Ok(())
 }

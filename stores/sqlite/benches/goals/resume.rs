@@ -1,42 +1,69 @@
-//! Opening a long session: reading its log and folding it, against a bare `SELECT` of the same rows.
+//! Opening a long session: reading its log and folding it, with and without a history cache, against a bare `SELECT` of the same rows.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rusqlite::types::ValueRef;
-use settled_ledger::store::{Batch, EventLog, NewSession, Ownership};
-use settled_ledger::{BatchId, NewRow, Recorded, Seq, SessionFold, WorkerId};
+use settled_ledger::store::{Batch, EventLog, FoldCache, NewSession, Ownership};
+use settled_ledger::{
+    BatchId, CachedFold, CompactionEnded, CompactionReason, CompactionStarted, Event, NewRow, Recorded, Seq,
+    SessionFold, WorkerId,
+};
+use settled_runner::Builder;
 use settled_store_sqlite::SqliteStore;
 use settled_tools_api::{MessageId, SessionId};
 use tokio::runtime::Runtime;
 
 use crate::{Goal, Line, bare, millis, step};
 
-/// How many events are read at once, as the runner does.
-const PAGE: usize = 1_024;
+/// How many events are written and read at once.
+const PAGE: usize = 4_096;
+
+/// How many steps there are from one compaction to the next: what a context has room for.
+const COMPACTED: usize = 500;
 
 /// Measures reading alone, and reading and folding.
 pub(crate) fn measure(rounds: usize, events: usize) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("sessions.db");
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let session = SessionId::new("long").unwrap();
     let (_, log) = step::run(3);
     runtime.block_on(write(&path, &session, &log, events));
     let mut reads = Line::new(format!("resume: {events} events read, against a bare SELECT"), "ms", Goal::None);
     let mut folds =
         Line::new(format!("resume: {events} events read and folded, against a bare SELECT"), "ms", Goal::AtMost(2.0));
+    let mut cached = Line::new(
+        format!("resume: {events} events with a history cache, against a bare SELECT"),
+        "ms",
+        Goal::AtMost(0.05),
+    );
+    runtime.block_on(keep(&path, &session));
     for _ in 0..rounds {
         let floor = select(&path, events);
-        let (read, folded) = (open(&runtime, &path, &session, |_| {}, events), {
-            let mut fold = SessionFold::new();
-            open(&runtime, &path, &session, |row| fold.apply(row.seq, &row.event().unwrap()), events)
-        });
-        reads.round(floor, read);
-        folds.round(floor, folded);
+        reads.round(floor, read(&runtime, &path, &session, events));
+        folds.round(floor, opened(&runtime, &path, &session, events, |builder, _| builder));
+        let with_cache = |builder: Builder, store: &SqliteStore| builder.fold_cache(store.clone());
+        cached.round(floor, opened(&runtime, &path, &session, events, with_cache));
     }
     reads.print();
     folds.print();
+    cached.print();
+}
+
+/// Keeps the session's fold, as a runner does.
+async fn keep(path: &Path, session: &SessionId) {
+    let store = SqliteStore::open(path).unwrap();
+    let mut fold = SessionFold::new();
+    let mut last = None;
+    loop {
+        let page = store.read(session, fold.head, PAGE).await.unwrap();
+        let Some(row) = page.last() else { break };
+        page.iter().for_each(|row| fold.apply(row.seq, &row.event().unwrap()));
+        last = Some(row.clone());
+    }
+    store.keep(session, CachedFold::of(&fold, &last.unwrap()).unwrap()).await.unwrap();
+    store.close().await;
 }
 
 /// Writes one session of so many events: the steps of a real one, again and again, each a message of its own.
@@ -55,6 +82,9 @@ async fn write(path: &Path, session: &SessionId, log: &[Recorded], events: usize
     let (mut end, mut batch) = (claimed.head, 0);
     let mut left = events;
     for number in 1.. {
+        if number % COMPACTED == 0 {
+            rows.extend(compaction(&log[0]));
+        }
         rows.extend(step.iter().map(|one| row(one, one.body.replace(theirs, &message(number)))));
         if rows.len() >= PAGE || rows.len() >= left {
             rows.truncate(left);
@@ -68,6 +98,23 @@ async fn write(path: &Path, session: &SessionId, log: &[Recorded], events: usize
         }
     }
     store.close().await;
+}
+
+/// The rows of a compaction, at the time and by the model of a session.
+fn compaction(created: &Recorded) -> [NewRow; 2] {
+    let Event::SessionCreated(session) = created.event().unwrap() else {
+        unreachable!("a log begins with its session")
+    };
+    let started = CompactionStarted { reason: CompactionReason::Auto };
+    let ended = CompactionEnded {
+        reason: CompactionReason::Auto,
+        text: "What was said. ".repeat(500),
+        recent: String::new(),
+        model: session.model,
+        usage: None,
+        cost_nanos: None,
+    };
+    [started.into(), ended.into()].map(|event| NewRow::encode(&event, created.at).unwrap())
 }
 
 /// The rows and no more, none of them copied; in ms.
@@ -90,8 +137,8 @@ fn select(path: &Path, events: usize) -> f64 {
     millis(start)
 }
 
-/// Opens the file, reads the whole log page by page, and does something with each event; in ms.
-fn open(runtime: &Runtime, path: &Path, session: &SessionId, mut with: impl FnMut(&Recorded), events: usize) -> f64 {
+/// Opens the file and reads the whole log page by page; in ms.
+fn read(runtime: &Runtime, path: &Path, session: &SessionId, events: usize) -> f64 {
     let start = Instant::now();
     let store = SqliteStore::open(path).unwrap();
     runtime.block_on(async {
@@ -100,9 +147,28 @@ fn open(runtime: &Runtime, path: &Path, session: &SessionId, mut with: impl FnMu
             let page = store.read(session, head, PAGE).await.unwrap();
             let Some(last) = page.last() else { break };
             (head, count) = (last.seq, count + page.len());
-            page.iter().for_each(&mut with);
         }
         assert_eq!(count, events);
+    });
+    let took = millis(start);
+    runtime.block_on(store.close());
+    took
+}
+
+/// Opens the file and the session, as a runner does; in ms.
+fn opened(
+    runtime: &Runtime,
+    path: &Path,
+    session: &SessionId,
+    events: usize,
+    more: impl FnOnce(Builder, &SqliteStore) -> Builder,
+) -> f64 {
+    let start = Instant::now();
+    let store = SqliteStore::open(path).unwrap();
+    runtime.block_on(async {
+        let builder = more(step::builder(0).store(store.clone()), &store);
+        let session = builder.build().unwrap().session(session.clone()).await.unwrap();
+        assert_eq!(session.fold().await.unwrap().head.get(), events as u64);
     });
     let took = millis(start);
     runtime.block_on(store.close());

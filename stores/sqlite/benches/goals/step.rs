@@ -14,7 +14,7 @@ use settled_ledger::{Recorded, Seq};
 use settled_provider_api::{
     FinishReason, ModelInfo, ModelRef, Provider, ProviderError, ProviderEvent, ProviderStream, Request, Usage,
 };
-use settled_runner::{Agent, Runner, Serving};
+use settled_runner::{Agent, Builder, Runner, Serving};
 use settled_store_sqlite::SqliteStore;
 use settled_tools_api::{ToolCall, ToolContext, ToolDefinition, ToolError, ToolExecutor, ToolReturn, Toolbox};
 
@@ -41,14 +41,7 @@ pub(crate) fn run(steps: usize) -> (f64, Vec<Recorded>) {
     let store = SqliteStore::open(folder.path().join("sessions.db")).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
-        let runner = Runner::builder()
-            .model(ModelRef::new("bench", "m"), Model(AtomicUsize::new(steps)), ModelInfo::new())
-            .tools(Toolbox::new().with(Echo))
-            .agent(Agent::new("bench").max_steps(u32::MAX))
-            .store(store.clone())
-            .serving(Serving::Asked)
-            .build()
-            .unwrap();
+        let runner = builder(steps).store(store.clone()).build().unwrap();
         let session = runner.session("bench").await.unwrap();
         session.prompt("Go").await.unwrap();
         let began = Instant::now();
@@ -58,6 +51,15 @@ pub(crate) fn run(steps: usize) -> (f64, Vec<Recorded>) {
         let log = store.read(session.id(), Seq::START, usize::MAX).await.unwrap();
         (took, log)
     })
+}
+
+/// A runner that runs when it is told to, with a model that makes so many steps.
+pub(crate) fn builder(steps: usize) -> Builder {
+    Runner::builder()
+        .model(ModelRef::new("bench", "m"), Model(AtomicUsize::new(steps)), ModelInfo::new())
+        .tools(Toolbox::new().with(Echo))
+        .agent(Agent::new("bench").max_steps(u32::MAX))
+        .serving(Serving::Asked)
 }
 
 /// The same rows in the same commits, and nothing else; the time of all in ms.
