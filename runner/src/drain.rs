@@ -133,7 +133,7 @@ impl Drain {
             }
         };
         let Kept { mut fold, lowering, cached } = kept;
-        opening::bring_up(&shop, &session, &mut fold, Some(claimed.head)).await.map_err(Lost::Store)?;
+        opening::bring_up(&shop, &session, &mut fold, claimed.head).await.map_err(Lost::Store)?;
         if fold.head < claimed.head {
             return Err(Lost::Diverged(fold.head));
         }

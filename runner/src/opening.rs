@@ -1,11 +1,13 @@
 //! Opening a session: its fold, from a history cache where there is one, and the events behind it.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
 use settled_ledger::store::{StoreError, StoreErrorKind};
-use settled_ledger::{CachedFold, DecodeError, Seq, SessionFold};
+use settled_ledger::{CachedFold, DecodeError, Recorded, Seq, SessionFold};
 use settled_tools_api::SessionId;
 
 use crate::drain::Drain;
@@ -13,7 +15,10 @@ use crate::shop::Shop;
 use crate::writer::Lost;
 
 /// How many events are read from the log at once.
-pub(crate) const PAGE: usize = 4_096;
+pub(crate) const PAGE: usize = 1_024;
+
+/// How many pages are asked for at once.
+const AHEAD: usize = 4;
 
 /// The fold that is kept of a session, if it is one of its log; the empty one otherwise.
 pub(crate) async fn cached(shop: &Shop, session: &SessionId) -> SessionFold {
@@ -33,43 +38,61 @@ pub(crate) async fn cached(shop: &Shop, session: &SessionId) -> SessionFold {
         .unwrap_or_default()
 }
 
-/// Takes in what a session's log has behind a fold, up to a place or to its end.
+/// Takes in what a session's log has behind a fold, up to its head.
 ///
-/// A page is asked for before the one in front of it is folded: a store with threads of its own reads meanwhile.
+/// Pages are asked for before those in front of them are folded: a store with threads of its own reads meanwhile.
 pub(crate) async fn bring_up(
     shop: &Shop,
     session: &SessionId,
     fold: &mut SessionFold,
-    until: Option<Seq>,
+    head: Seq,
 ) -> Result<(), StoreError> {
-    let more = |head: Seq| until.is_none_or(|until| head < until);
-    if !more(fold.head) {
-        return Ok(());
-    }
-    let mut page = shop.store.read(session, fold.head, PAGE).await?;
-    while let Some(last) = page.last() {
-        let mut next = more(last.seq).then(|| shop.store.read(session, last.seq, PAGE));
-        let mut early = None;
-        if let Some(next) = &mut next {
-            poll_fn(|context| {
-                if let Poll::Ready(read) = next.as_mut().poll(context) {
-                    early = Some(read);
-                }
-                Poll::Ready(())
-            })
-            .await;
+    let mut asked = fold.head;
+    let mut pages = VecDeque::new();
+    loop {
+        while pages.len() < AHEAD && asked < head {
+            pages.push_back(Page { read: shop.store.read(session, asked, PAGE), rows: None });
+            asked = asked.plus(PAGE as u64);
         }
-        for recorded in &page {
-            let event = recorded.event().map_err(corrupt)?;
-            fold.apply(recorded.seq, &event);
+        let Some(rows) = first(&mut pages).await.transpose()? else { return Ok(()) };
+        let due = fold.head.plus(PAGE as u64).min(head);
+        for row in &rows {
+            fold.apply(row.seq, &row.event().map_err(corrupt)?);
         }
-        page = match (early, next) {
-            (Some(read), _) => read?,
-            (None, Some(next)) => next.await?,
-            (None, None) => break,
-        };
+        if rows.is_empty() {
+            return Ok(());
+        }
+        if fold.head < due {
+            // The store gave less than it was asked for: the pages behind begin too late.
+            pages.clear();
+            asked = fold.head;
+        }
     }
-    Ok(())
+}
+
+/// A page that is asked for.
+struct Page<'a> {
+    read: Pin<Box<dyn Future<Output = Rows> + Send + 'a>>,
+    rows: Option<Rows>,
+}
+
+type Rows = Result<Vec<Recorded>, StoreError>;
+
+/// The first page, when it is there; all of them are under way until then.
+async fn first(pages: &mut VecDeque<Page<'_>>) -> Option<Rows> {
+    poll_fn(|context| {
+        for page in pages.iter_mut().filter(|page| page.rows.is_none()) {
+            if let Poll::Ready(rows) = page.read.as_mut().poll(context) {
+                page.rows = Some(rows);
+            }
+        }
+        match pages.front_mut() {
+            Some(first) => first.rows.take().map_or(Poll::Pending, |rows| Poll::Ready(Some(rows))),
+            None => Poll::Ready(None),
+        }
+    })
+    .await
+    .inspect(|_| drop(pages.pop_front()))
 }
 
 /// A row that does not read, as the store's failure.

@@ -312,7 +312,8 @@ impl Session {
     /// Everything that the log says about the session.
     pub async fn fold(&self) -> Result<SessionFold, Error> {
         let mut fold = opening::cached(&self.worker.shop, self.id()).await;
-        opening::bring_up(&self.worker.shop, self.id(), &mut fold, None).await?;
+        let head = self.worker.shop.store.info(self.id()).await?.head;
+        opening::bring_up(&self.worker.shop, self.id(), &mut fold, head).await?;
         Ok(fold)
     }
 

@@ -154,3 +154,17 @@ async fn idle_histories_are_bounded() {
     assert_eq!(run("c").await, 1);
     assert_eq!((run("a").await, run("b").await), (0, 1), "`b` had run longest ago");
 }
+
+/// A store that gives less than it is asked for is asked again from where it stopped.
+#[tokio::test(start_paused = true)]
+async fn short_pages_lose_nothing() {
+    let store = Held::new();
+    say(&store, 1, "One", |builder| builder).await;
+    say(&store, 2, "Two", |builder| builder).await;
+    let whole = whole(&store.inner).await;
+    for most in [1, 2, 7] {
+        *store.most.lock().unwrap() = Some(most);
+        let runner = builder(&Script::default(), &Watched::default(), &store, Settings::default()).build().unwrap();
+        assert_eq!(runner.session("s").await.unwrap().fold().await.unwrap(), whole, "{most} at once");
+    }
+}

@@ -167,6 +167,8 @@ pub struct Held {
     pub before: Arc<Mutex<Option<Before>>>,
     /// From where each read of a log began.
     pub reads: Arc<Mutex<Vec<Seq>>>,
+    /// How many events a read gives at most, whatever it is asked for.
+    pub most: Arc<Mutex<Option<usize>>>,
 }
 
 pub type Before = Arc<dyn Fn(&str) -> Result<(), StoreError> + Send + Sync>;
@@ -180,6 +182,7 @@ impl Held {
             go: Arc::default(),
             batches: Arc::default(),
             reads: Arc::default(),
+            most: Arc::default(),
             before: Arc::default(),
         }
     }
@@ -210,6 +213,7 @@ impl EventLog for Held {
 
     async fn read(&self, session: &SessionId, after: Seq, limit: usize) -> Result<Vec<Recorded>, StoreError> {
         self.reads.lock().unwrap().push(after);
+        let limit = self.most.lock().unwrap().map_or(limit, |most| limit.min(most));
         self.inner.read(session, after, limit).await
     }
 
