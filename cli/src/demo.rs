@@ -121,7 +121,7 @@ async fn play(session: &Session, scene: &Scene, data: &DataFolder) -> Result<set
             // The tool has shown that it runs: it is in the middle of its work.
             while let Some(event) = follow.next().await {
                 if let SessionEvent::Live(event) = event?
-                    && matches!(*event, LiveEvent::ToolProgress { .. })
+                    && matches!(event, LiveEvent::ToolProgress { .. })
                 {
                     session.interrupt().await?;
                     break;

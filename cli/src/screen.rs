@@ -92,7 +92,7 @@ impl Screen {
     pub(crate) fn event(&mut self, event: &SessionEvent) -> Result<(), Failure> {
         match event {
             SessionEvent::Recorded(recorded) => self.recorded(recorded),
-            SessionEvent::Live(event) => match &**event {
+            SessionEvent::Live(event) => match event {
                 LiveEvent::Delta(delta) if delta.kind == DeltaKind::Text => {
                     let shown = *self.texts.entry((delta.message, delta.ordinal)).or_default();
                     let offset = usize::try_from(delta.offset).unwrap_or(usize::MAX);

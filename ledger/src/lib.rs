@@ -125,6 +125,8 @@ mod lower;
 
 mod live;
 
+mod piece;
+
 pub mod store;
 
 pub mod check;
@@ -138,6 +140,7 @@ pub use instructions::Instructions;
 pub use key::{arguments_hash, effect_key};
 pub use live::{LiveDelta, LiveEvent};
 pub use lower::{Lowering, estimate_tokens, media_in_words};
+pub use piece::Piece;
 pub use ports::{BatchId, Clock, ExecutionId, Ids, InputId, Seq, Timestamp, WorkerId};
 pub use record::{DecodeError, EncodeError, NewRow, Recorded};
 pub use settlement::{InfraCause, Settlement};

@@ -1,11 +1,9 @@
 //! Live events: what is shown while it happens and never stored.
 
-use std::sync::Arc;
-
 use serde_json::Value;
 use settled_tools_api::{CallKey, MessageId};
 
-use crate::{Delta, DeltaKind};
+use crate::{Delta, DeltaKind, Piece};
 
 /// Something that is shown while it happens; a reader may miss it, and the log has the whole later.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,7 +21,7 @@ pub enum LiveEvent {
     /// A piece of a summary.
     CompactionDelta {
         /// The piece.
-        text: Arc<str>,
+        text: Piece,
     },
 }
 
@@ -40,7 +38,7 @@ pub struct LiveDelta {
     /// How many bytes of the block came before.
     pub offset: u64,
     /// The piece.
-    pub text: Arc<str>,
+    pub text: Piece,
 }
 
 impl LiveDelta {

@@ -1,7 +1,6 @@
 //! Following a session: its log, merged with what happens live in this process.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_core::Stream;
@@ -25,7 +24,7 @@ pub struct Follow {
     over: bool,
 }
 
-type Hearing = Pin<Box<dyn Future<Output = (Result<Arc<LiveEvent>, RecvError>, Receiver<Arc<LiveEvent>>)> + Send>>;
+type Hearing = Pin<Box<dyn Future<Output = (Result<LiveEvent, RecvError>, Receiver<LiveEvent>)> + Send>>;
 
 /// One thing that happens in a session.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,7 +33,7 @@ pub enum SessionEvent {
     /// A durable event.
     Recorded(Recorded),
     /// A live event.
-    Live(Arc<LiveEvent>),
+    Live(LiveEvent),
     /// All that was in the log when following began has been given: the head then, and what is open.
     Synced(Seq, Snapshot),
     /// So many live events were missed.
@@ -67,7 +66,7 @@ impl Follow {
     }
 }
 
-fn hear(mut live: Receiver<Arc<LiveEvent>>) -> Hearing {
+fn hear(mut live: Receiver<LiveEvent>) -> Hearing {
     Box::pin(async move {
         let heard = live.recv().await;
         (heard, live)

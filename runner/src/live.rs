@@ -1,7 +1,7 @@
 //! Live events on their way to whoever follows a session in this process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 use settled_ledger::{Backoff, Delta, LiveDelta, LiveEvent};
@@ -14,7 +14,7 @@ const RING: usize = 256;
 /// A session's live events; without a reader there is no buffer and publishing does nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
-    ring: Mutex<Option<broadcast::Sender<Arc<LiveEvent>>>>,
+    ring: Mutex<Option<broadcast::Sender<LiveEvent>>>,
     /// Readers that want to know what is open now.
     asking: Mutex<Vec<oneshot::Sender<Snapshot>>>,
     asked: AtomicBool,
@@ -35,7 +35,7 @@ pub struct Snapshot {
 }
 
 impl Live {
-    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Arc<LiveEvent>> {
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<LiveEvent> {
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         match ring.as_ref() {
             Some(ring) => ring.subscribe(),
@@ -50,11 +50,8 @@ impl Live {
     /// Publishes what `event` makes, if anybody reads.
     pub(crate) fn publish(&self, event: impl FnOnce() -> LiveEvent) {
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        let nobody = match ring.as_ref() {
-            None => return,
-            Some(readers) => readers.receiver_count() == 0 || readers.send(Arc::new(event())).is_err(),
-        };
-        if nobody {
+        // It fails where nobody reads any more.
+        if ring.as_ref().is_some_and(|readers| readers.send(event()).is_err()) {
             *ring = None;
         }
     }

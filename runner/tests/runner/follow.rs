@@ -50,7 +50,7 @@ async fn pieces(mut follow: Follow) -> Vec<(DeltaKind, u64, String)> {
         match follow.next().await.unwrap().unwrap() {
             SessionEvent::Recorded(row) if row.kind == "execution.settled" => return pieces,
             SessionEvent::Live(event) => {
-                if let LiveEvent::Delta(delta) = event.as_ref() {
+                if let LiveEvent::Delta(delta) = event {
                     pieces.push((delta.kind, delta.offset, delta.text.to_string()));
                 }
             }

@@ -294,7 +294,7 @@ async fn progress(mut events: Follow) -> Vec<Value> {
         match events.next().await.unwrap().unwrap() {
             SessionEvent::Recorded(row) if row.kind == "execution.settled" => return shown,
             SessionEvent::Live(event) => {
-                if let LiveEvent::ToolProgress { progress, .. } = event.as_ref() {
+                if let LiveEvent::ToolProgress { progress, .. } = event {
                     shown.push(progress.clone());
                 }
             }

@@ -119,7 +119,7 @@ async fn live_pieces_make_the_recorded_text() {
     for (kind, recorded) in [(DeltaKind::Text, "text.ended"), (DeltaKind::Reasoning, "reasoning.ended")] {
         let mut text = String::new();
         for event in &pieces {
-            if let LiveEvent::Delta(delta) = event.as_ref()
+            if let LiveEvent::Delta(delta) = event
                 && delta.kind == kind
             {
                 assert_eq!(delta.offset, text.len() as u64, "each piece says where it belongs");
@@ -133,7 +133,7 @@ async fn live_pieces_make_the_recorded_text() {
 }
 
 /// The live events that a reader sees, until nothing comes any more; the log goes before them.
-async fn live(mut events: Follow) -> Vec<Arc<LiveEvent>> {
+async fn live(mut events: Follow) -> Vec<LiveEvent> {
     let mut live = Vec::new();
     while let Ok(event) = timeout(Duration::from_secs(60), events.next()).await {
         if let SessionEvent::Live(event) = event.unwrap().unwrap() {
@@ -153,7 +153,7 @@ async fn the_pieces_of_a_summary_are_live_only() {
     world.session.compact().await.unwrap();
     world.session.run().await.unwrap();
     let pieces = reading.await.unwrap();
-    let summary = |event: &Arc<LiveEvent>| match event.as_ref() {
+    let summary = |event: &LiveEvent| match event {
         LiveEvent::CompactionDelta { text } => text.to_string(),
         other => panic!("{other:?}"),
     };
@@ -178,7 +178,7 @@ async fn a_reader_who_goes_takes_nothing_along() {
     let running = world.begin().await;
     loop {
         if let SessionEvent::Live(event) = events.next().await.unwrap().unwrap() {
-            assert!(matches!(event.as_ref(), LiveEvent::Delta(delta) if &*delta.text == "All of it"));
+            assert!(matches!(event, LiveEvent::Delta(delta) if &*delta.text == "All of it"));
             break;
         }
     }

@@ -81,8 +81,8 @@ pub(crate) struct Pipeline {
     decoder: Box<dyn Decoder>,
     events: VecDeque<ProviderEvent>,
     ledger: StepLedger,
-    ring: Mutex<Option<broadcast::Sender<Arc<LiveEvent>>>>,
-    subscriber: broadcast::Receiver<Arc<LiveEvent>>,
+    ring: Mutex<Option<broadcast::Sender<LiveEvent>>>,
+    subscriber: broadcast::Receiver<LiveEvent>,
 }
 
 impl Pipeline {
@@ -106,8 +106,8 @@ impl Pipeline {
             if let Admission::Delta(delta) = self.ledger.admit(&event) {
                 let delta = LiveDelta::new(self.ledger.message(), delta);
                 let ring = self.ring.lock().expect("nothing panics");
-                if let Some(readers) = ring.as_ref().filter(|readers| readers.receiver_count() > 0) {
-                    readers.send(Arc::new(LiveEvent::Delta(delta))).expect("there is a subscriber");
+                if let Some(readers) = ring.as_ref() {
+                    readers.send(LiveEvent::Delta(delta)).expect("there is a subscriber");
                 }
                 drop(ring);
                 received += usize::from(self.subscriber.try_recv().is_ok());
