@@ -49,10 +49,8 @@ async fn pieces(mut follow: Follow) -> Vec<(DeltaKind, u64, String)> {
     loop {
         match follow.next().await.unwrap().unwrap() {
             SessionEvent::Recorded(row) if row.kind == "execution.settled" => return pieces,
-            SessionEvent::Live(event) => {
-                if let LiveEvent::Delta(delta) = event {
-                    pieces.push((delta.kind, delta.offset, delta.text.to_string()));
-                }
+            SessionEvent::Live(LiveEvent::Delta(delta)) => {
+                pieces.push((delta.kind, delta.offset, delta.text.to_string()));
             }
             _ => {}
         }

@@ -293,11 +293,7 @@ async fn progress(mut events: Follow) -> Vec<Value> {
     loop {
         match events.next().await.unwrap().unwrap() {
             SessionEvent::Recorded(row) if row.kind == "execution.settled" => return shown,
-            SessionEvent::Live(event) => {
-                if let LiveEvent::ToolProgress { progress, .. } = event {
-                    shown.push(progress.clone());
-                }
-            }
+            SessionEvent::Live(LiveEvent::ToolProgress { progress, .. }) => shown.push(progress.clone()),
             _ => {}
         }
     }
