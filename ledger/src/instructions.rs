@@ -30,7 +30,7 @@ impl Instructions {
         self.standing.is_some()
     }
 
-    /// The texts in the prefix of every request, in the order of their sources.
+    /// The texts in the prefix of every request, in the order in which they came to hold: at first, that of their sources.
     pub fn standing(&self) -> impl Iterator<Item = &str> {
         self.standing.iter().flatten().filter_map(|instruction| instruction.text.as_deref())
     }

@@ -95,7 +95,7 @@ impl Lowering {
         }
     }
 
-    /// Puts the oldest media into words where there is too much of it; the messages from a place on are new.
+    /// Puts the oldest media into words where there is too much of it, never that of the last message; the messages from a place on are new.
     fn bound_media(&mut self, from: usize) {
         let new = (from..).zip(self.messages.iter().skip(from));
         self.media.extend(new.map(|(place, message)| (place, media_bytes(message))).filter(|(_, bytes)| *bytes > 0));
@@ -104,6 +104,7 @@ impl Lowering {
             return;
         }
         while bytes > MEDIA_LEFT
+            && self.media.len() > 1
             && let Some((place, dropped)) = self.media.pop_front()
         {
             bytes -= dropped;

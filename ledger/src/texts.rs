@@ -21,7 +21,7 @@ impl Event {
             Self::TextEnded(event) => visit(&mut event.text),
             Self::ReasoningEnded(event) => visit(&mut event.text),
             Self::AnnotationAdded(event) => value_texts_mut(&mut event.data, visit),
-            Self::ToolInputEnded(event) => visit(&mut event.text),
+            Self::ToolInputEnded(event) => raw_texts_mut(&mut event.text, visit),
             Self::ToolNoted(event) => value_texts_mut(&mut event.note, visit),
             Self::ToolSuccess(event) => {
                 contents(&mut event.content, visit);
@@ -74,6 +74,20 @@ pub fn value_texts_mut(value: &mut Value, visit: &mut dyn FnMut(&mut String)) {
         Value::Array(items) => items.iter_mut().for_each(|item| value_texts_mut(item, visit)),
         Value::Object(members) => members.values_mut().for_each(|member| value_texts_mut(member, visit)),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Visits the strings in a text that is JSON, as they are and not as JSON writes them; a text that is none, as a whole.
+fn raw_texts_mut(raw: &mut String, visit: &mut dyn FnMut(&mut String)) {
+    match serde_json::from_str::<Value>(raw) {
+        Ok(mut value) => {
+            let before = value.clone();
+            value_texts_mut(&mut value, visit);
+            if value != before {
+                *raw = value.to_string();
+            }
+        }
+        Err(_) => visit(raw),
     }
 }
 

@@ -158,9 +158,11 @@ impl Plan {
             from -= 1;
         }
         // What nobody has answered yet is kept, however long it is: it is what the model is to answer.
-        let is_unanswered = |entry: &&Arc<Entry>| matches!(entry.as_ref(), Entry::User(_) | Entry::Synthetic(_));
+        let is_unanswered = |entry: &&Arc<Entry>| {
+            matches!(entry.as_ref(), Entry::User(_) | Entry::Synthetic(_) | Entry::Instructions(_))
+        };
         let answered = entries.len() - entries.iter().rev().take_while(is_unanswered).count();
-        let is_new = |entry: &Arc<Entry>| !matches!(entry.as_ref(), Entry::Summary(_));
+        let is_new = |entry: &Arc<Entry>| !matches!(entry.as_ref(), Entry::Summary(_) | Entry::Instructions(_));
         if reason != CompactionReason::Manual || from == 0 {
             from = from.min(answered);
         }
@@ -171,7 +173,8 @@ impl Plan {
         if !entries.iter().take(from).any(is_new) {
             return None;
         }
-        let recent: Vec<String> = entries.iter().skip(from).map(|entry| render(entry)).collect();
+        let recent = entries.iter().skip(from).map(|entry| render(entry)).filter(|text| !text.is_empty());
+        let recent: Vec<String> = recent.collect();
         Some(Self { summarised: from, recent: recent.join("\n\n") })
     }
 }

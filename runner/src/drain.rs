@@ -253,9 +253,9 @@ impl Drain {
                 // It is recorded at the border, as one that came a moment earlier.
                 Observed::Interrupted => continue,
             };
-            // Looking took time: what is promoted is what is pending now.
+            // Looking took time: what is promoted is what is pending now, and what came before it goes first.
             let promoted = self.to_promote(due);
-            if promoted.is_empty() && !due && !forced {
+            if self.has_control() || (promoted.is_empty() && !due && !forced) {
                 continue;
             }
             go_on = false;
@@ -311,6 +311,18 @@ impl Drain {
         Ok(match compact(self, CompactionReason::Manual, inputs).await? {
             Compacted::Done | Compacted::Failed(_) | Compacted::NothingToSummarise => Controlled::Served,
             Compacted::Interrupted(_) => Controlled::Ended(self.settle(Outcome::Interrupted, None).await?),
+        })
+    }
+
+    /// Whether something is pending that [`control`](Self::control) would serve now.
+    fn has_control(&self) -> bool {
+        self.inbox.items().iter().any(|item| match &item.input {
+            NewInputKind::Switch(_) => true,
+            NewInputKind::Compact => self.fold.left_open.is_empty(),
+            NewInputKind::Prompt(_)
+            | NewInputKind::Notice(_)
+            | NewInputKind::Interrupt(_)
+            | NewInputKind::Answer(_) => false,
         })
     }
 
@@ -646,12 +658,15 @@ impl Drain {
 
     /// Ends what an interrupt has met between two attempts.
     fn interrupt_between(&mut self, input: InputId, by: InterruptedBy) {
-        match self.fold.step.as_ref().map(|step| step.message) {
-            // The step is open: it settles as interrupted.
-            Some(message) => {
-                let mut ledger = StepLedger::new(self.session.clone(), message, Arc::default(), ToolUse::On);
+        match &self.fold.step {
+            // The step is open: it settles as interrupted, and with it the calls that a pause has left to it.
+            Some(step) => {
+                let carried = step.carried.iter().map(|(key, label)| CarriedCall::new(*key, label.as_str())).collect();
+                let mut ledger =
+                    StepLedger::new(self.session.clone(), step.message, Arc::default(), ToolUse::On).carrying(carried);
                 let mut owed = ledger.admit_interrupt(by);
                 owed.extend(ledger.admit_stream_exit(StreamExit::Interrupted));
+                owed.extend(ledger.fail_unsettled_tools(settled_ledger::Unsettled::AtSettlement));
                 owed.extend(ledger.fail_assistant(settled_ledger::StepEnd::default()));
                 self.owe_taking(owed, vec![input]);
             }

@@ -1,7 +1,10 @@
 //! Sources of instructions that may change while a session runs, and looking at them at a border.
 
 use std::error::Error;
+use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::task::Poll;
 
 use async_trait::async_trait;
 use settled_ledger::{FailureClass, Instruction, InstructionsUpdated, StepError};
@@ -9,6 +12,7 @@ use settled_tools_api::OfferTo;
 use tokio::time::timeout;
 
 use crate::drain::Drain;
+use crate::tools::panic_text;
 use crate::writer::Lost;
 
 /// One source of instructions: a file of the project, the date, what a server says.
@@ -21,7 +25,7 @@ use crate::writer::Lost;
 /// - The same state of the world gives the same text: each difference costs a message.
 /// - `None`, or blank text, says that there is nothing to say; what held before no longer holds, and the model is told.
 /// - *May fail* when it cannot be reached, or take longer than [`Settings::instructions`](crate::Settings::instructions): then what it said last still holds, and nothing is said.
-///   Where it never said anything, the execution fails before a request is sent, and input stays pending.
+///   Where a session's sources were never asked before, the execution fails before a request is sent, and input stays pending.
 /// - The wait races the session's interrupt and may be dropped at any await.
 #[async_trait]
 pub trait InstructionSource: Send + Sync {
@@ -33,7 +37,7 @@ pub trait InstructionSource: Send + Sync {
 pub(crate) enum Observed {
     Same,
     Changed(InstructionsUpdated),
-    /// One that never said anything cannot be asked.
+    /// One cannot be asked, and there was no observation yet.
     Blocked(StepError),
     /// The interrupt is still pending.
     Interrupted,
@@ -44,13 +48,20 @@ impl Drain {
     pub(crate) async fn observe(&mut self) -> Result<Observed, Lost> {
         let shop = Arc::clone(&self.shop);
         // Nobody may speak between a pause and what continues it.
-        if shop.instructions.is_empty() || !self.fold.left_open.is_empty() {
+        let nothing = shop.instructions.is_empty() && self.fold.history.instructions().keys().next().is_none();
+        if nothing || !self.fold.left_open.is_empty() {
             return Ok(Observed::Same);
         }
         let to = OfferTo::new(self.session.clone(), Arc::clone(&self.fold.tags));
         let mut changed = Vec::new();
         for (key, source) in &shop.instructions {
-            let asked = timeout(shop.settings.instructions, source.observe(&to));
+            let mut asking = source.observe(&to);
+            // What panics says nothing, as what fails does.
+            let caught = poll_fn(|context| {
+                std::panic::catch_unwind(AssertUnwindSafe(|| asking.as_mut().poll(context)))
+                    .unwrap_or_else(|panic| Poll::Ready(Err(panic_text(panic.as_ref()).into())))
+            });
+            let asked = timeout(shop.settings.instructions, caught);
             let answer = match self.interruptible(asked).await? {
                 Ok(Ok(Ok(mut text))) => {
                     // Compared as it is kept.

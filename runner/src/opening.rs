@@ -5,10 +5,12 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use settled_ledger::store::{StoreError, StoreErrorKind};
 use settled_ledger::{CachedFold, DecodeError, Recorded, Seq, SessionFold};
 use settled_tools_api::SessionId;
+use tokio::time::timeout;
 
 use crate::drain::Drain;
 use crate::shop::Shop;
@@ -16,6 +18,9 @@ use crate::writer::Lost;
 
 /// How many events are read from the log at once.
 pub(crate) const PAGE: usize = 1_024;
+
+/// How long a history cache may take.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How many pages are asked for at once.
 const AHEAD: usize = 4;
@@ -29,8 +34,10 @@ pub(crate) async fn cached(shop: &Shop, session: &SessionId) -> SessionFold {
         let last = shop.store.read(session, Seq::new(before), 1).await?;
         Ok::<_, StoreError>(last.first().and_then(|last| kept.open(last)))
     };
-    found
+    let too_long = StoreError::new(StoreErrorKind::Unavailable, "it took too long");
+    timeout(PATIENCE, found)
         .await
+        .unwrap_or(Err(too_long))
         .unwrap_or_else(|error| {
             tracing::warn!(%session, %error, "the history cache does not answer; the log is folded from its beginning");
             None
@@ -111,11 +118,20 @@ impl Drain {
         self.writer.settle().await?;
         let before = Seq::new(self.fold.head.get().saturating_sub(1));
         let shop = Arc::clone(&self.shop);
-        let last = shop.store.read(&self.session, before, 1).await.map_err(Lost::Store)?;
-        if let Some(fold) = last.first().and_then(|last| CachedFold::of(&self.fold, last))
-            && let Err(error) = folds.keep(&self.session, fold).await
-        {
-            tracing::warn!(session = %self.session, %error, "the history cache does not keep the fold");
+        let keeping = async {
+            let last = shop.store.read(&self.session, before, 1).await?;
+            match last.first().and_then(|last| CachedFold::of(&self.fold, last)) {
+                Some(fold) => folds.keep(&self.session, fold).await,
+                None => Ok(()),
+            }
+        };
+        // A cache costs time and nothing else, and of that not much.
+        match timeout(PATIENCE, keeping).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(session = %self.session, %error, "the history cache does not keep the fold");
+            }
+            Err(_) => tracing::warn!(session = %self.session, "the history cache takes too long to keep the fold"),
         }
         // Also where it was not kept: another look at the next event would be no better.
         self.cached = self.fold.head;

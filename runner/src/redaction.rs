@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use settled_ledger::{Event, NewInputKind, StepError, value_texts_mut};
 use settled_provider_api::ProviderEvent;
-use settled_tools_api::{Content, ToolError, ToolReturn};
+use settled_tools_api::{Content, ToolError, ToolOutput, ToolReturn};
 
 use crate::tools::Ended;
 
@@ -98,12 +98,7 @@ impl Redaction {
         let visit = &mut |text: &mut String| self.text(text);
         match ended {
             Ok(Ok(ToolReturn::Output(output)) | Err(ToolError::Failed(output) | ToolError::Unknown(output))) => {
-                output.content.iter_mut().for_each(|piece| {
-                    if let Content::Text(text) = piece {
-                        visit(text);
-                    }
-                });
-                output.metadata.iter_mut().for_each(|data| value_texts_mut(data, visit));
+                self.output(output);
             }
             Ok(Ok(ToolReturn::Ask(ask))) => {
                 visit(&mut ask.question);
@@ -114,6 +109,19 @@ impl Redaction {
             Ok(Err(ToolError::Dismissed)) => {}
             Err(panic) => visit(panic),
         }
+    }
+
+    /// Hides in a tool's output, before it is bounded: half of what must be hidden would not be found.
+    pub(crate) fn output(&self, output: &mut ToolOutput) {
+        if self.0.is_none() {
+            return;
+        }
+        for piece in &mut output.content {
+            if let Content::Text(text) = piece {
+                self.text(text);
+            }
+        }
+        output.metadata.iter_mut().for_each(|data| value_texts_mut(data, &mut |text| self.text(text)));
     }
 
     pub(crate) fn events(&self, events: &mut [Event]) {

@@ -269,6 +269,9 @@ impl Session {
     /// With nothing pending, one request is sent on the history as it is.
     /// Dropping the future stops nothing.
     pub async fn run(&self) -> Result<Settled, Error> {
+        if self.worker.is_shutting_down() {
+            return Err(Error::ShuttingDown);
+        }
         let number = self.worker.start(&self.slot, Force::Yes);
         self.ended(number).await
     }
@@ -287,14 +290,19 @@ impl Session {
             let now = runs.borrow_and_update().clone();
             if now.begun == now.ended {
                 let info = self.worker.shop.store.info(self.id()).await?;
-                let left_alone = self.worker.serving == Serving::Asked && info.owner.is_none();
-                let quiet = left_alone || matches!(info.state.next, Next::Idle | Next::Held | Next::Waiting(_));
-                // Whoever has settled what this worker has lost, the log says how.
+                let quiet = matches!(info.state.next, Next::Idle | Next::Held | Next::Waiting(_));
+                if let Some(RunResult::Lost(error)) = &now.last {
+                    // Whoever has settled what this worker has lost has left nothing to be answered, and the log says how.
+                    let pending = self.pending().await?;
+                    if !quiet || pending.iter().any(|item| item.input.asks_for_a_run()) {
+                        return self.settled_as(Outcome::Failed, Some(error.clone())).await;
+                    }
+                }
                 if quiet || self.worker.is_shutting_down() {
                     return self.last_outcome().await;
                 }
-                if let Some(RunResult::Lost(error)) = &now.last {
-                    return self.settled_as(Outcome::Failed, Some(error.clone())).await;
+                if self.worker.serving == Serving::Asked && info.owner.is_none() {
+                    return self.last_outcome().await;
                 }
                 // Another process runs it, or it is due later.
                 let _ = tokio::time::timeout(self.worker.shop.settings.poll, runs.changed()).await;

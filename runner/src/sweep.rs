@@ -166,7 +166,8 @@ async fn lost_calls(
                     }
                 }
                 match found {
-                    Reconciled::Happened(output) => {
+                    Reconciled::Happened(mut output) => {
+                        drain.shop.redaction.output(&mut output);
                         let (output, bounded) = crate::bound::bound(output, &drain.shop.settings.output);
                         let bounded = bounded.map(|(bounded, _)| bounded);
                         drain.owe_urgently(attempt.ledger.admit_outcome(call, ToolOutcome::Success(output, bounded)));

@@ -210,7 +210,7 @@ async fn execute(run: Run, limits: Limits, cancel: CancelSource, report: Report)
         Ok(mut ended) => {
             // Before it is bounded: half of what must be hidden would not be found.
             run.redaction.returned(&mut ended);
-            finish(ended, &cancel.signal(), &limits.output, &run.outputs, run.key).await
+            finish(ended, &cancel.signal(), &limits.output, &run.outputs, &run.redaction, run.key).await
         }
         Err(why) => {
             // It may tidy up; what it says then comes too late.
@@ -248,19 +248,20 @@ async fn finish(
     cancel: &CancelSignal,
     limits: &OutputSettings,
     outputs: &Arc<dyn Outputs>,
+    redaction: &Redaction,
     key: CallKey,
 ) -> ToolOutcome {
     match ended {
         Err(panic) => ToolOutcome::Panicked(panic),
         Ok(Ok(ToolReturn::Output(output))) => {
-            let (output, bounded) = keep(output, limits, outputs, key).await;
+            let (output, bounded) = keep(output, limits, outputs, redaction, key).await;
             ToolOutcome::Success(output, bounded)
         }
         Ok(Ok(ToolReturn::Ask(ask))) => ToolOutcome::Ask { question: ask.question, state: ask.state },
         // A tool that was cancelled and gave up has not failed: it was stopped.
         Ok(Err(ToolError::Failed(_))) if cancel.is_cancelled() => ToolOutcome::Stopped(None),
         Ok(Err(ToolError::Failed(output))) => {
-            let (output, bounded) = keep(output, limits, outputs, key).await;
+            let (output, bounded) = keep(output, limits, outputs, redaction, key).await;
             ToolOutcome::Failed(output, bounded)
         }
         Ok(Err(ToolError::Unknown(output))) => ToolOutcome::Unknown(bound(output, limits).0),
@@ -275,10 +276,13 @@ async fn keep(
     output: ToolOutput,
     limits: &OutputSettings,
     outputs: &Arc<dyn Outputs>,
+    redaction: &Redaction,
     key: CallKey,
 ) -> (ToolOutput, Option<settled_ledger::Bounded>) {
     let (mut output, bounded) = bound(output, limits);
-    let Some((mut bounded, whole)) = bounded else { return (output, None) };
+    let Some((mut bounded, mut whole)) = bounded else { return (output, None) };
+    // It was cleaned since it was looked at: what stood apart may stand together now.
+    redaction.text(&mut whole);
     match outputs.keep(key, whole).await {
         Ok(Some(place)) => {
             output.content.push(format!("[the whole output is kept in {place}]").into());

@@ -173,13 +173,14 @@ impl Worker {
             return begun;
         }
         state.running = true;
+        // Whoever sees that it runs sees which run it is.
+        slot.runs.send_modify(|runs| runs.begun += 1);
         drop(state);
         self.spawn(slot, force);
         begun + 1
     }
 
     fn spawn(self: &Arc<Self>, slot: &Arc<Slot>, force: Force) {
-        slot.runs.send_modify(|runs| runs.begun += 1);
         self.keep_lease();
         let span = tracing::info_span!("drain", "gen_ai.conversation.id" = %slot.session);
         let (worker, slot) = (Arc::clone(self), Arc::clone(slot));
@@ -202,13 +203,19 @@ impl Worker {
             tracing::debug!(?result, "the drain is over");
             let mut state = slot.state();
             state.stopping = false;
-            let again = state.again.take().filter(|_| !self.is_shutting_down());
+            let asked = state.again.take();
+            let again = asked.filter(|_| !self.is_shutting_down());
             state.running = again.is_some();
             // Whoever waits is told before the next run begins, and after the state says so.
             slot.runs.send_modify(|runs| {
                 runs.ended = runs.begun;
                 runs.last = Some(result);
-                runs.begun += u64::from(again.is_some());
+                runs.begun += u64::from(asked.is_some());
+                if asked.is_some() && again.is_none() {
+                    // Whoever waits for the run that will not be is told so.
+                    runs.ended = runs.begun;
+                    runs.last = Some(RunResult::Left);
+                }
             });
             drop(state);
             slot.live.answer(Snapshot::default);
@@ -254,7 +261,17 @@ impl Worker {
                     joined = true;
                     let left = until.since(self.shop.clock.now()).min(self.shop.settings.poll).max(A_MOMENT);
                     tracing::info!(%until, "another worker owns the session; waiting for it");
-                    sleep(left).await;
+                    // Who follows meanwhile hears what the log says; what is open is known to the owner alone.
+                    let asked = async {
+                        loop {
+                            slot.live.answer(Snapshot::default);
+                            sleep(A_MOMENT).await;
+                        }
+                    };
+                    tokio::select! {
+                        () = sleep(left) => {}
+                        () = asked => {}
+                    }
                 }
                 Err(error) => return RunResult::Lost(StepError::new(FailureClass::Store, error.to_string())),
             }
@@ -293,7 +310,7 @@ impl Worker {
     /// Keeps what the last drains have left of so many sessions, and lets the one go that ran longest ago.
     fn remember(&self, slot: &Arc<Slot>) {
         let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
-        remembered.retain(|known| !Arc::ptr_eq(known, slot));
+        remembered.retain(|known| !Arc::ptr_eq(known, slot) && known.state().kept.is_some());
         remembered.push_back(Arc::clone(slot));
         let more = remembered.len().saturating_sub(self.shop.settings.kept_sessions);
         let oldest: Vec<_> = remembered.drain(..more).collect();
@@ -469,7 +486,8 @@ impl Slot {
     pub(crate) fn stopping(&self) {
         let mut state = self.state();
         state.stopping = state.running;
-        state.again = None;
+        // A wake goes with what is stopped; a run that somebody waits for does not.
+        state.again = state.again.filter(|again| *again == Force::Yes);
     }
 
     /// The fold that the last drain left, if none runs.

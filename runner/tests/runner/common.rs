@@ -207,6 +207,7 @@ impl EventLog for Held {
             self.held.notify_one();
             self.go.notified().await;
         }
+        self.ask("append").map_err(AppendError::Unavailable)?;
         self.batches.lock().unwrap().push(kinds);
         self.inner.append(fence, expected, batch).await
     }

@@ -5,9 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use serde_json::json;
 use settled_ledger::store::{Catalog, Fence, Ownership, StoreError, StoreErrorKind};
 use settled_ledger::{Outcome, Seq, WorkerId};
-use settled_provider_api::{ErrorClass, ProviderError};
+use settled_provider_api::{
+    ErrorClass, FinishReason, ModelInfo, ModelRef, ProviderError, ProviderEvent, ToolCallEvent,
+};
 use settled_runner::{Error, Interrupted, Serving, Session, SessionEvent, Settings};
 use settled_tools_api::{Decision, Policy, PolicyCall, SessionId, ToolReturn};
 use tokio::sync::Notify;
@@ -496,4 +499,98 @@ async fn what_nobody_runs_is_not_waited_for() {
     session.prompt("Two").await.unwrap();
     let settled = session.settled().await.unwrap();
     assert_eq!((settled.outcome, session.pending().await.unwrap().len()), (Outcome::Failed, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_is_not_kept_waiting_while_another_worker_runs_the_session() {
+    let go = Arc::new(Notify::new());
+    let first = World::new(Script::default().then(gated(&go)), Tools::default()).await;
+    let second = World::on(first.store.clone(), Script::default(), Tools::default(), |builder| {
+        builder.worker(WorkerId::from_u128(77))
+    })
+    .await;
+    let _one = first.begin().await;
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let _other = second.run();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let mut events = second.session.follow(Seq::START);
+    let synced = async { while !matches!(events.next().await, Some(Ok(SessionEvent::Synced(..)))) {} };
+    tokio::time::timeout(Duration::from_secs(60), synced).await.expect("it syncs");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_interrupt_does_not_take_the_run_that_somebody_waits_for() {
+    let begun = Arc::new(Notify::new());
+    let tools = Tools::default().tool("stubborn", {
+        let begun = Arc::clone(&begun);
+        move |_, _| {
+            begun.notify_one();
+            std::future::pending()
+        }
+    });
+    let world = World::new(Script::default().then(calls(&["stubborn"])).then(answer("Two")), tools).await;
+    let running = world.begin().await;
+    begun.notified().await;
+    world.session.interrupt().await.unwrap();
+    let next = world.run();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    world.session.interrupt().await.unwrap();
+    assert_eq!(running.await.unwrap().unwrap().outcome, Outcome::Interrupted);
+    tokio::time::timeout(Duration::from_secs(3600), next).await.expect("a run ends").unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interrupted_backoff_closes_what_a_pause_has_left_open() {
+    let paused = [
+        Item::from(ProviderEvent::ToolCall(ToolCallEvent::new(0, "h", "search", json!({})).hosted())),
+        Item::from(ProviderEvent::finish(FinishReason::Pause, None)),
+    ];
+    let script = Script::default().then(paused).then([Item::Throw(ProviderError::new(ErrorClass::RateLimit, "slow"))]);
+    let world = World::new(script, Tools::default()).await;
+    let running = world.begin().await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    world.session.interrupt().await.unwrap();
+    assert_eq!(running.await.unwrap().unwrap().outcome, Outcome::Interrupted);
+    let kinds = world.kinds().await;
+    assert_eq!(kinds[kinds.len() - 3..], ["tool.failed", "step.failed", "execution.settled"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_execution_is_not_said_to_be_completed() {
+    let store = Held::new().before(|what| {
+        if what == "append" { Err(StoreError::new(StoreErrorKind::Unavailable, "away")) } else { Ok(()) }
+    });
+    let world = World::on(store, Script::default().then(answer("Two")), Tools::default(), |builder| builder).await;
+    world.say("Go").await;
+    let run = world.session.run().await.unwrap();
+    assert_eq!(run.outcome, Outcome::Failed);
+    assert_eq!(world.session.settled().await.unwrap().outcome, Outcome::Failed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_switch_is_not_overtaken_by_what_came_after_it() {
+    struct Slow;
+    #[async_trait]
+    impl settled_runner::InstructionSource for Slow {
+        async fn observe(
+            &self,
+            _: &settled_tools_api::OfferTo,
+        ) -> Result<Option<String>, Box<dyn std::error::Error + Send + Sync>> {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            Ok(None)
+        }
+    }
+    let script = Script::default().then(answer("One")).then(answer("Two"));
+    let other = script.clone();
+    let world = World::with(script, Tools::default(), |builder| {
+        builder.instructions("slow", Slow).model(ModelRef::new("script", "n"), other, ModelInfo::new())
+    })
+    .await;
+    let running = world.begin().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    world.session.switch_model(ModelRef::new("script", "n")).await.unwrap();
+    world.say("for n").await;
+    running.await.unwrap().unwrap();
+    assert_eq!(world.request(0).model, ModelRef::new("script", "n"));
+    world.kinds().await;
 }

@@ -39,7 +39,12 @@ impl ToolExecutor for Talkative {
         match call.name.as_str() {
             // Too long, with the secret where it is cut.
             "tell" => {
-                let long = format!("{}{SECRET}{}", "x".repeat(25 * 1_024 - 7), "y".repeat(50 * 1_024));
+                // A terminal's colour stands within it, too.
+                let long = format!(
+                    "hunter2-\u{1b}[1mhunter2\u{1b}[0m {}{SECRET}{}",
+                    "x".repeat(25 * 1_024 - 7),
+                    "y".repeat(50 * 1_024)
+                );
                 let mut output = ToolOutput::text(long);
                 output.metadata = Some(json!({"deep": [{"er": SECRET}]}));
                 Ok(ToolReturn::Output(output))
@@ -104,7 +109,7 @@ async fn a_secret_is_nowhere() {
     let raw = [
         ProviderEvent::tool_input_start(6, "call_6", "tell"),
         ProviderEvent::tool_input_delta(6, r#"{"with": "hunter2-"#),
-        ProviderEvent::tool_input_delta(6, r#"hunter2"}"#),
+        ProviderEvent::tool_input_delta(6, r#"\u0068unter2"}"#),
         ProviderEvent::tool_input_end(6),
         ProviderEvent::tool_call(6, "call_6", "tell", json!({"with": SECRET})),
     ];
@@ -168,7 +173,7 @@ async fn a_secret_is_nowhere() {
         writeln!(kept, "{:?}", requests.lock().unwrap()).unwrap();
     }
     writeln!(kept, "{settled:?} {:?}", tools.0.lock().unwrap()).unwrap();
-    let lines: Vec<_> = kept.lines().filter(|line| line.contains("hunter2")).collect();
+    let lines: Vec<_> = kept.lines().filter(|line| line.contains("hunter2") || line.contains("u0068unter2")).collect();
     assert_eq!(lines, [""; 0]);
     // The test sees what it looks for, and every place has said something.
     let kinds = kinds(&store, session.id()).await;
