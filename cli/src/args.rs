@@ -87,7 +87,7 @@ pub(crate) struct Run {
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) ask: Option<Vec<String>>,
 
-    /// A system prompt
+    /// A system prompt; the session that is made with it remembers it
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
 

@@ -20,7 +20,7 @@ use settled_provider_openai::responses::OpenAiResponses;
 use settled_runner::{Agent, Builder, KnownSecrets, Runner, Settings};
 use settled_tool_files::Files;
 use settled_tool_shell::Shell;
-use settled_tools_api::{Decision, Policy, PolicyCall, Toolbox};
+use settled_tools_api::{Decision, Policy, PolicyCall, ToolExecutor, Toolbox};
 
 use crate::args::{Run, ToolSet, Wire};
 use crate::exit::Failure;
@@ -91,7 +91,7 @@ impl Vendor {
 const AGENT: &str = "cli";
 
 /// What a session is made with and remembers, as tags.
-const TAGS: [&str; 5] = ["provider", "base_url", "tools", "folder", "ask"];
+const TAGS: [&str; 6] = ["provider", "base_url", "tools", "folder", "ask", "system"];
 
 /// How long another process waits for the sessions of one that died, where it cannot know that it did.
 ///
@@ -150,6 +150,9 @@ impl Wiring {
 
         let fresh = || from_env("SETTLED_MODEL").unwrap_or_else(|| vendor.model.to_owned());
         let model = match (&args.model, present) {
+            (Some(model), _) if model.trim().is_empty() => {
+                return Err(Failure::usage("the name of the --model is empty".to_owned()));
+            }
             (Some(model), _) => ModelRef::new(vendor.name, &**model),
             (None, Some(model)) if Vendor::of(model).wire == vendor.wire => model.clone(),
             (None, _) => ModelRef::new(vendor.name, fresh()),
@@ -180,17 +183,36 @@ impl Wiring {
             (None, None) => BTreeSet::new(),
         };
         let ask: BTreeSet<String> = ask.into_iter().filter(|name| name != "none").collect();
+        let unusable = |error: &dyn std::error::Error| Failure::usage(format!("{error}; give another with --folder"));
+        let mut tools_there = Files::new(&folder).map_err(|error| unusable(&error))?.definitions();
+        tools_there.extend(Shell::new(&folder).map_err(|error| unusable(&error))?.definitions());
+        let is_there = |name: &String| name == "all" || tools_there.iter().any(|tool| tool.name == **name);
+        if let Some(unknown) = ask.iter().find(|name| !is_there(name)) {
+            let there: Vec<&str> = tools_there.iter().map(|tool| &*tool.name).collect();
+            let there = there.join(", ");
+            return Err(Failure::usage(format!(
+                "there is no tool `{unknown}` to --ask for: there are {there}; or all, or none"
+            )));
+        }
 
         let names: Vec<_> = tools.iter().filter_map(ToolSet::to_possible_value).collect();
         let names: Vec<&str> = names.iter().map(clap::builder::PossibleValue::get_name).collect();
         let to_ask: Vec<&str> = ask.iter().map(String::as_str).collect();
         // A URL may carry a secret, before an `@` or behind a `?`: such a one is not kept.
         let kept_url = if asked.base_url.contains(['@', '?']) { "" } else { &*asked.base_url };
-        let values = [vendor.name, kept_url, &names.join(","), &folder.to_string_lossy(), &to_ask.join(",")];
+        let system = args.system.clone().or_else(|| remembered("system"));
+        let values = [
+            vendor.name,
+            kept_url,
+            &names.join(","),
+            &folder.to_string_lossy(),
+            &to_ask.join(","),
+            system.as_deref().unwrap_or_default(),
+        ];
         let values = values.map(str::to_owned);
         let tags = TAGS.map(str::to_owned).into_iter().zip(values).filter(|(_, value)| !value.is_empty()).collect();
         let agent = if fold.agent.is_empty() { AGENT.to_owned() } else { fold.agent.clone() };
-        let (system, retries) = (args.system.clone(), args.retries);
+        let retries = args.retries;
         Ok(Self { model, others, switches, tags, agent, system, asked, tools, folder, ask, retries })
     }
 

@@ -36,7 +36,7 @@ impl Runner {
 
     /// Opens a session, and makes it if there is none of that name.
     ///
-    /// An execution that an earlier process has left unfinished goes on by itself.
+    /// An execution that an earlier process has left unfinished goes on by itself; at once where this runner is the same [`worker`](Builder::worker), else when that one's lease has run out.
     pub async fn session<T>(&self, id: T) -> Result<Session, Error>
     where
         T: TryInto<SessionId>,
@@ -217,6 +217,7 @@ impl Builder {
     /// The worker that owns what runs here; without, a new one.
     ///
     /// No two processes may use the same at once.
+    /// A process that is started again under the id it had takes up its own sessions at once; under a new id it waits until the lease of the one that died has run out ([`Settings::lease`], 15 seconds).
     pub fn worker(mut self, worker: WorkerId) -> Self {
         self.worker = Some(worker);
         self

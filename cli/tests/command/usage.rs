@@ -325,3 +325,22 @@ async fn a_store_that_cannot_be_used_says_what_to_do() {
     let ended = world.end(&["sessions", "--data", "/dev/null"]);
     assert_eq!((ended.code, ended.err.lines().count()), (Some(2), 1), "{ended:?}");
 }
+
+/// A name that is no tool's asks for nothing: it is refused, and so is a model without a name; a session remembers its system prompt.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_would_be_passed_over_is_refused_or_remembered() {
+    let world = World::new(script().step(says("One.")).step(says("Two."))).await;
+    let url = world.server.base_url(settled_testkit::server::Wire::Chat);
+    for (flags, why) in [(["--ask", "shel"], "there is no tool `shel` to --ask for"), (["--model", " "], "empty")] {
+        let refused = world.end(&["run", "Go", "--base-url", &url, "--tools", "shell", flags[0], flags[1]]);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.err.contains(why), "{refused:?}");
+    }
+    world.end(&["run", "Go", "--base-url", &url, "-s", "s", "--system", "Never touch it."]);
+    world.end(&["run", "And?", "-s", "s"]);
+    let requests = world.server.requests();
+    assert_eq!(requests.len(), 2);
+    for request in requests {
+        assert!(request.body["messages"][0].to_string().contains("Never touch it."), "{request:?}");
+    }
+}
